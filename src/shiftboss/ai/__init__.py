@@ -1,0 +1,1 @@
+"""Providers, router, cache and prompts. Calls model, and db for what the fleet shares."""

@@ -1,0 +1,1 @@
+"""The journal-analysis pipeline as task handlers. Calls ai, db and worker's handler API."""

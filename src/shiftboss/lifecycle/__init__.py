@@ -1,0 +1,1 @@
+"""What every loop is made of: start, stop, ready, jittered tick, backoff. Calls model."""

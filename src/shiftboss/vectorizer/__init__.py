@@ -1,0 +1,1 @@
+"""Keeps embeddings in step with tables. Calls ai, db and worker's handler API."""
