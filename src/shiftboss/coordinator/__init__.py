@@ -1,1 +1,1 @@
-"""Feeds workers over gRPC and does the fleet's leader duties. Calls db, lifecycle and worker's source protocol."""
+"""Feeds workers over gRPC and does the fleet's leader duties. Calls db, lifecycle and worker.source."""

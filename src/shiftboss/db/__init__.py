@@ -1,1 +1,19 @@
-"""PostgreSQL: pool, migrations, embedded server, and one thin module per family of SQL functions. Calls model."""
+"""PostgreSQL: pool, migrations, embedded server, and one thin class per SQL family. Calls only `model`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from shiftboss.db.database import Connection, Database, Row
+
+__all__ = ["Connection", "Database", "Row"]
+
+
+def __getattr__(name: str) -> Any:
+    # The driver is loaded on first use: the keeper of the embedded server and `--help` do without it.
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from shiftboss.db import database
+
+    return getattr(database, name)

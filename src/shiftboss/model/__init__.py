@@ -1,1 +1,1 @@
-"""The words of the house: tasks, workers, slots, runs, states, errors, settings. Pure: no I/O, calls nobody."""
+"""The words of the house: tasks, workers, slots, runs, states, errors, settings. Pure, without I/O."""

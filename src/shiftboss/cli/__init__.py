@@ -1,0 +1,1 @@
+"""The command `shiftboss`: one file per noun. May call everything."""

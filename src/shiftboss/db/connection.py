@@ -1,0 +1,99 @@
+"""How every connection of ours is made, and how the driver's errors become ours."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+import orjson
+import psycopg
+from psycopg.adapt import AdaptersMap
+from psycopg.rows import dict_row
+from psycopg.types.json import JsonbDumper, set_json_dumps, set_json_loads
+
+from shiftboss.model.errors import DatabaseError, DatabaseUnavailable, ShiftbossError
+
+Row = dict[str, Any]
+Connection = psycopg.AsyncConnection[Row]
+
+OLDEST_SERVER = 140000
+
+
+class _DictDumper(JsonbDumper):
+    """A dict given as a parameter is jsonb; a list stays an array."""
+
+
+def _adapters() -> AdaptersMap:
+    adapters = AdaptersMap(psycopg.adapters)
+    adapters.register_dumper(dict, _DictDumper)
+    set_json_loads(orjson.loads, adapters)
+    set_json_dumps(_dumps, adapters)
+    return adapters
+
+
+def _dumps(value: Any) -> bytes:
+    return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS)
+
+
+class _Context:
+    """What psycopg asks for to take over our adapters."""
+
+    adapters = _adapters()
+    connection = None
+
+
+def connection_options() -> dict[str, Any]:
+    """Keyword arguments of every connect: autocommit, dict rows, our JSON."""
+    return {
+        "autocommit": True,
+        "row_factory": dict_row,
+        "context": _Context(),
+        "application_name": "shiftboss",
+        "connect_timeout": 10,
+        "keepalives_idle": 30,
+        "keepalives_interval": 10,
+        "keepalives_count": 3,
+    }
+
+
+@asynccontextmanager
+async def connect(url: str) -> AsyncIterator[Connection]:
+    """One connection outside any pool, closed at the end."""
+    with translated():
+        conn: Connection = await psycopg.AsyncConnection.connect(url, **connection_options())
+        async with conn:
+            if conn.info.server_version < OLDEST_SERVER:
+                raise DatabaseUnavailable(
+                    f"PostgreSQL {conn.info.server_version // 10000} is too old",
+                    hint="Shiftboss needs PostgreSQL 14 or newer",
+                )
+            yield conn
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Let the driver's errors leave as ours, so that no other room needs to know the driver."""
+    try:
+        yield
+    except ShiftbossError:
+        raise
+    except psycopg.Error as error:
+        raise _translate(error) from error
+
+
+def _translate(error: psycopg.Error) -> DatabaseError:
+    message = error.diag.message_primary or str(error).strip() or type(error).__name__
+    hint, state = error.diag.message_hint, error.sqlstate
+    if _is_connection_trouble(error):
+        hint = hint or "check that PostgreSQL runs and that SHIFTBOSS_DATABASE_URL is right"
+        return DatabaseUnavailable(message, hint=hint, sqlstate=state)
+    return DatabaseError(message, hint=hint, sqlstate=state)
+
+
+def _is_connection_trouble(error: psycopg.Error) -> bool:
+    # Class 08 connection, 57P administrator shutdown and start-up, 53300 too many connections.
+    state = error.sqlstate
+    if state is None:
+        return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+    return state.startswith(("08", "57P")) or state == "53300"

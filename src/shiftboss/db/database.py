@@ -1,0 +1,132 @@
+"""One open database: a pool, four ways to run SQL, and the families of functions as properties."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import psycopg
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
+
+from shiftboss.db.connection import Connection, Row, connect, connection_options, translated
+from shiftboss.db.embedded import EmbeddedServer
+from shiftboss.db.migrate import is_current, migrate
+from shiftboss.model.errors import DatabaseUnavailable
+
+__all__ = ["Connection", "Database", "Params", "Row"]
+
+Params = Sequence[Any] | Mapping[str, Any]
+
+
+class Database:
+    """An open pool. Use `await Database.open()` and `close()`, or `async with await Database.open()`.
+
+    A family of SQL functions is one class in its own module, attached as a cached property:
+
+        @cached_property
+        def tasks(self) -> Tasks:
+            return Tasks(self)
+    """
+
+    def __init__(
+        self, url: str, pool: AsyncConnectionPool[Connection], server: EmbeddedServer | None = None
+    ) -> None:
+        self.url = url
+        self._pool = pool
+        self._server = server
+
+    @classmethod
+    async def open(
+        cls, url: str | None = None, *, data_dir: Path | None = None, min_size: int = 1, max_size: int = 10
+    ) -> Self:
+        """Open `url`, else SHIFTBOSS_DATABASE_URL, else the embedded server of `data_dir`, migrated."""
+        url = url or os.environ.get("SHIFTBOSS_DATABASE_URL") or None
+        if url is not None:
+            return await cls._open(url, None, min_size, max_size)
+        server = EmbeddedServer(data_dir)
+        url = await asyncio.to_thread(server.acquire)
+        try:
+            if not await is_current(url):
+                await migrate(url)
+            return await cls._open(url, server, min_size, max_size)
+        except BaseException:
+            server.release()
+            raise
+
+    @classmethod
+    async def _open(cls, url: str, server: EmbeddedServer | None, min_size: int, max_size: int) -> Self:
+        # One plain connection first: its error tells what is wrong, the pool's only that time ran out.
+        async with connect(url):
+            pass
+        pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
+            url,
+            connection_class=psycopg.AsyncConnection[Row],
+            kwargs=connection_options(),
+            min_size=min_size,
+            max_size=max_size,
+            name="shiftboss",
+            open=False,
+        )
+        await pool.open()
+        return cls(url, pool, server)
+
+    async def close(self) -> None:
+        """Give back all connections, and the embedded server if this was one of its users."""
+        await self._pool.close()
+        if self._server is not None:
+            self._server.release()
+            self._server = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def fetch(self, sql: str, params: Params | None = None) -> list[Row]:
+        """All rows of one statement, each as a dict."""
+        async with self.connection() as conn:
+            return await (await conn.execute(sql, params)).fetchall()
+
+    async def fetch_one(self, sql: str, params: Params | None = None) -> Row | None:
+        """The first row of one statement, or None."""
+        async with self.connection() as conn:
+            return await (await conn.execute(sql, params)).fetchone()
+
+    async def execute(self, sql: str, params: Params | None = None) -> int:
+        """Run one statement; the number of rows it touched."""
+        async with self.connection() as conn:
+            return (await conn.execute(sql, params)).rowcount
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Connection]:
+        """A connection inside one transaction: committed at the end, rolled back by an exception."""
+        async with self.connection() as conn, conn.transaction():
+            yield conn
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[Connection]:
+        """A pooled connection in autocommit mode; errors leave as ours."""
+        with translated():
+            try:
+                lease = await self._pool.getconn()
+            except PoolTimeout as error:
+                raise DatabaseUnavailable(
+                    "no database connection became free in time",
+                    hint="is PostgreSQL up? `shiftboss db status`",
+                ) from error
+            try:
+                yield lease
+            finally:
+                await self._pool.putconn(lease)
+
+    def dedicated(self) -> AbstractAsyncContextManager[Connection]:
+        """A connection of its own outside the pool, for LISTEN and advisory locks."""
+        return connect(self.url)

@@ -1,0 +1,183 @@
+"""A user's side of the embedded PostgreSQL: be counted, find the server or have it started, get its URL.
+
+Every user holds a shared lock on one file. A small keeper process (see `keeper`) is the server's parent: it
+restarts a killed server and stops it when nobody holds the lock any more, so no death leaves an orphan.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import quote
+
+from shiftboss.db.layout import DATABASE, ROLE, Layout, State, default_data_dir, lock
+from shiftboss.model.errors import EmbeddedServerError
+
+START_SECONDS = 60.0
+STOP_SECONDS = 40.0
+POLL_SECONDS = 0.02
+ROOM_NEEDED = 100 * 1024 * 1024
+SOURCE = Path(__file__).resolve().parents[2]
+
+
+class EmbeddedServer:
+    """One user of the server in one data directory. Blocking: call `acquire` in a thread from async code."""
+
+    def __init__(
+        self, data_dir: Path | None = None, *, settings: Mapping[str, str] | None = None, linger: float = 2.0
+    ) -> None:
+        self.data_dir = (data_dir or default_data_dir()).expanduser().absolute()
+        self._layout = Layout(self.data_dir)
+        self._settings = dict(settings or {})
+        self._linger = linger
+        self._users_fd: int | None = None
+
+    def acquire(self) -> str:
+        """Become a user; the URL of the running server, started first if it did not run."""
+        self._prepare()
+        start_fd = _taken(lock(self._layout.start_lock, fcntl.LOCK_EX))
+        try:
+            if self._users_fd is None:
+                # Waits while a keeper that found no users is still shutting its server down.
+                self._users_fd = _taken(lock(self._layout.users_lock, fcntl.LOCK_SH))
+            state = self._running() or self._start()
+        except BaseException:
+            self.release()
+            raise
+        finally:
+            os.close(start_fd)
+        return self._url(state)
+
+    def release(self) -> None:
+        """Stop being a user. The last one to go lets the server stop."""
+        if self._users_fd is not None:
+            os.close(self._users_fd)
+            self._users_fd = None
+
+    def running(self) -> State | None:
+        """What the keeper says about the server, or None if it does not run."""
+        return self._layout.read_state() if self._layout.keeper_pid() is not None else None
+
+    def url(self) -> str | None:
+        """The URL of the server if it runs; starts nothing."""
+        state = self.running()
+        return self._url(state) if state else None
+
+    def stop(self) -> bool:
+        """Stop the server whoever uses it; False if it did not run."""
+        pid = self._layout.keeper_pid()
+        if pid is None:
+            return False
+        if pid:
+            os.kill(pid, signal.SIGTERM)
+        deadline = time.monotonic() + STOP_SECONDS
+        while self._layout.keeper_pid() is not None:
+            if time.monotonic() > deadline:
+                raise EmbeddedServerError(
+                    f"the embedded server (keeper {pid}) did not stop in {STOP_SECONDS:.0f} s",
+                    hint=f"look into {self._layout.log}",
+                )
+            time.sleep(POLL_SECONDS)
+        return True
+
+    def erase(self) -> None:
+        """Stop the server and delete its data, password and log."""
+        self.stop()
+        shutil.rmtree(self._layout.cluster, ignore_errors=True)
+        for path in (self._layout.password, self._layout.log):
+            path.unlink(missing_ok=True)
+
+    def _prepare(self) -> None:
+        if sys.platform == "win32":
+            raise EmbeddedServerError("no embedded server on Windows", hint="set SHIFTBOSS_DATABASE_URL")
+        try:
+            self.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _make_password(self._layout.password)
+        except OSError as error:
+            raise EmbeddedServerError(
+                f"can not write to the data directory {self.data_dir}: {error.strerror}",
+                hint="choose another one with --data-dir or SHIFTBOSS_DATA_DIR",
+            ) from error
+        if not self._layout.cluster.exists() and shutil.disk_usage(self.data_dir).free < ROOM_NEEDED:
+            raise EmbeddedServerError(
+                f"no space left for a database in {self.data_dir} (100 MB are needed)",
+                hint="free some space, or choose another place with --data-dir or SHIFTBOSS_DATA_DIR",
+            )
+
+    def _running(self) -> State | None:
+        """Wait while a keeper is between two states; None when there is no keeper."""
+        deadline = time.monotonic() + START_SECONDS
+        while self._layout.keeper_pid() is not None:
+            if state := self._layout.read_state():
+                return state
+            if time.monotonic() > deadline:
+                raise self._failure(f"the embedded server is not ready after {START_SECONDS:.0f} s")
+            time.sleep(POLL_SECONDS)
+        return None
+
+    def _start(self) -> State:
+        arguments = [str(self.data_dir), str(self._linger), json.dumps(self._settings)]
+        with self._layout.log.open("ab") as log:
+            keeper = subprocess.Popen(  # noqa: S603 -- our own module
+                [sys.executable, "-P", "-m", "shiftboss.db.keeper", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                cwd="/",
+                env=_environment(),
+                start_new_session=True,
+            )
+        assert keeper.stdout is not None
+        with keeper.stdout:
+            answer = keeper.stdout.readline().decode()
+        keeper.wait()  # it has forked: the keeper proper is nobody's child
+        state = self.running()
+        if answer.strip() != "ready" or state is None:
+            raise self._failure(answer.strip() or "the embedded server did not start")
+        return state
+
+    def _failure(self, message: str) -> EmbeddedServerError:
+        return EmbeddedServerError(
+            message,
+            hint=f"see {self._layout.log}, or name another server with SHIFTBOSS_DATABASE_URL",
+        )
+
+    def _url(self, state: State) -> str:
+        password = quote(self._layout.password.read_text().strip())
+        return f"postgresql://{ROLE}:{password}@127.0.0.1:{state.port}/{DATABASE}"
+
+
+def _make_password(path: Path) -> None:
+    """Write a random password once, whole or not at all, readable by its owner only."""
+    if path.exists():
+        return
+    draft = path.with_name(f".password-{secrets.token_hex(4)}")
+    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(fd, "w") as file:
+            file.write(secrets.token_urlsafe(24))
+        draft.replace(path) if not path.exists() else draft.unlink()
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise
+
+
+def _environment() -> dict[str, str]:
+    # libpq's variables would steer initdb and the server; the source path lets the keeper find this package.
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("PG")}
+    path = [str(SOURCE), *filter(None, [kept.get("PYTHONPATH")])]
+    return kept | {"PYTHONPATH": os.pathsep.join(path), "LC_ALL": "C"}
+
+
+def _taken(fd: int | None) -> int:
+    assert fd is not None  # a blocking lock is either taken or raises
+    return fd

@@ -1,0 +1,132 @@
+"""The embedded server's parent: starts it, restarts it when killed, stops it after its last user.
+
+Run as `python -m shiftboss.db.keeper DATA_DIR LINGER SETTINGS`. Prints `ready`, or one line that says why
+not, then goes on alone. If the keeper itself is killed, the kernel tells the server to shut down (Linux).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from types import FrameType
+
+from shiftboss.db.layout import Layout, lock
+from shiftboss.db.server import Server
+from shiftboss.model.errors import EmbeddedServerError
+
+TICK_SECONDS = 0.25
+RESTARTS_IN_A_ROW = 5
+STEADY_SECONDS = 30.0
+
+
+class Keeper:
+    def __init__(self, layout: Layout, linger: float, settings: dict[str, str]) -> None:
+        self._layout = layout
+        self._linger = linger
+        self._server = Server(layout, settings)
+        self._stopping = threading.Event()
+        self._idle_since: float | None = None
+        self._started_at = 0.0
+        self._restarts = 0
+
+    def start(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, self._on_signal)
+        self._server.prepare()
+        self._server.start()
+        self._server.ensure_database()
+        self._announce()
+
+    def run(self) -> None:
+        """Watch server and users until told to stop or left alone."""
+        while not self._stopping.wait(TICK_SECONDS):
+            if not self._server.alive():
+                self._revive()
+            elif self._left_alone():
+                break
+        self.stop()
+
+    def stop(self) -> None:
+        self._layout.write_state(None)
+        self._server.stop()
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self._stopping.set()
+
+    def _announce(self) -> None:
+        self._started_at = time.monotonic()
+        self._layout.write_state(self._server.state())
+
+    def _revive(self) -> None:
+        """Start a killed server again, under the same port if it is still free."""
+        self._layout.write_state(None)
+        steady = time.monotonic() - self._started_at > STEADY_SECONDS
+        self._restarts = 1 if steady else self._restarts + 1
+        if self._restarts > RESTARTS_IN_A_ROW:
+            raise EmbeddedServerError("the server keeps dying; see the lines above")
+        self._server.clear_remains()
+        self._server.start()
+        self._announce()
+
+    def _left_alone(self) -> bool:
+        """True when nobody held the users' lock for `linger` seconds; the lock is then kept to the end."""
+        fd = lock(self._layout.users_lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if fd is None:
+            self._idle_since = None
+            return False
+        now = time.monotonic()
+        self._idle_since = now if self._idle_since is None else self._idle_since
+        if now - self._idle_since < self._linger:
+            os.close(fd)
+            return False
+        if self._server.has_clients():  # psql with our URL is a user too, if an uncounted one
+            self._idle_since = now
+            os.close(fd)
+            return False
+        return True
+
+
+def main() -> int:
+    if os.fork():
+        os._exit(0)  # the starter waits for nobody's child
+    layout, linger, settings = Layout(Path(sys.argv[1])), float(sys.argv[2]), json.loads(sys.argv[3])
+    fd = lock(layout.keeper_lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    if fd is None:
+        return _tell("another keeper is at work; try again")
+    os.ftruncate(fd, 0)
+    os.write(fd, str(os.getpid()).encode())
+    keeper = Keeper(layout, linger, settings)
+    try:
+        keeper.start()
+    except (EmbeddedServerError, OSError) as error:
+        keeper.stop()
+        return _tell(str(error))
+    _tell("ready")
+    try:
+        keeper.run()
+    except (EmbeddedServerError, OSError) as error:
+        print(f"keeper: {error}", file=sys.stderr)  # stderr is the server's log
+        keeper.stop()
+    os.close(fd)  # before the users' lock goes: whoever waits for that must see no keeper
+    return 0
+
+
+def _tell(line: str) -> int:
+    """Answer the starter, who may be gone already, and close the line to it."""
+    with contextlib.suppress(BrokenPipeError):
+        os.write(1, line.replace("\n", " ").encode() + b"\n")
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)
+    os.close(null)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

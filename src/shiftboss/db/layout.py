@@ -1,0 +1,90 @@
+"""The files of one embedded server's data directory, and the locks that count its users."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+ROLE = "shiftboss"
+DATABASE = "shiftboss"
+
+
+@dataclass(frozen=True)
+class State:
+    """What the keeper tells about the server it keeps; written only while the server accepts connections."""
+
+    port: int
+    postmaster: int
+    socket_dir: str
+
+
+class Layout:
+    """Paths under one data directory. Locks are flocks: they end with their process, however it ends."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.cluster = root / "postgresql-18"
+        self.password = root / "password"
+        self.log = root / "server.log"
+        self.start_lock = root / "start.lock"  # held while somebody looks for or starts the server
+        self.users_lock = root / "users.lock"  # shared by every user; the keeper tries it exclusively
+        self.keeper_lock = root / "keeper.lock"  # held by the keeper all its life; holds its pid
+        self._state = root / "server.json"
+        self._port = root / "port"
+
+    def read_state(self) -> State | None:
+        try:
+            return State(**json.loads(self._state.read_text()))
+        except (FileNotFoundError, ValueError, TypeError):
+            return None
+
+    def write_state(self, state: State | None) -> None:
+        if state is None:
+            self._state.unlink(missing_ok=True)
+            return
+        draft = self._state.with_suffix(".draft")
+        draft.write_text(json.dumps(asdict(state)))
+        draft.replace(self._state)
+        self._port.write_text(str(state.port))
+
+    def remembered_port(self) -> int | None:
+        try:
+            return int(self._port.read_text())
+        except (FileNotFoundError, ValueError):
+            return None
+
+    def keeper_pid(self) -> int | None:
+        """The keeper's pid while there is one, else None."""
+        if not self.keeper_lock.exists():
+            return None
+        fd = lock(self.keeper_lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        if fd is not None:
+            os.close(fd)
+            return None
+        text = self.keeper_lock.read_text().strip()
+        return int(text) if text.isdigit() else 0
+
+
+def lock(path: Path, how: int) -> int | None:
+    """Lock `path`, making it if need be; None if LOCK_NB was asked for and somebody else holds it."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(fd, how)
+    except BlockingIOError:
+        os.close(fd)
+        return None
+    return fd
+
+
+def default_data_dir() -> Path:
+    """SHIFTBOSS_DATA_DIR, else the platform's place for a user's data."""
+    if chosen := os.environ.get("SHIFTBOSS_DATA_DIR"):
+        return Path(chosen).expanduser()
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Application Support" / "shiftboss"
+    base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return Path(base) / "shiftboss"

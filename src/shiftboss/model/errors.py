@@ -1,0 +1,52 @@
+"""The one tree of errors. Every message says what is wrong, every hint what to do next."""
+
+from __future__ import annotations
+
+
+class ShiftbossError(Exception):
+    """Root of everything Shiftboss raises on purpose."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class UsageError(ShiftbossError):
+    """What was asked for can not be meant this way."""
+
+    exit_code = 2
+
+
+class ConfigError(UsageError):
+    """A setting is unknown, malformed or contradicts another."""
+
+
+class DatabaseError(ShiftbossError):
+    """PostgreSQL refused a statement; `sqlstate` tells which way."""
+
+    exit_code = 4
+
+    def __init__(self, message: str, *, hint: str | None = None, sqlstate: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.sqlstate = sqlstate
+
+
+class DatabaseUnavailable(DatabaseError):
+    """The database can not be reached now; trying again later may help."""
+
+    exit_code = 5
+
+
+class EmbeddedServerError(DatabaseError):
+    """The embedded PostgreSQL can not be set up, started or stopped."""
+
+    exit_code = 6
+
+
+class MigrationError(DatabaseError):
+    """The schema can not be brought to this version; nothing was changed."""
+
+    exit_code = 7

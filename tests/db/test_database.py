@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import pytest
+
+from shiftboss.db import Database
+from shiftboss.model.errors import DatabaseError, DatabaseUnavailable
+
+
+async def test_rows_are_dicts_and_json_is_python(db: Database) -> None:
+    rows = await db.fetch("SELECT %(a)s::jsonb AS a, %(b)s::int[] AS b", {"a": {"x": [1, "ä"]}, "b": [1, 2]})
+    assert rows == [{"a": {"x": [1, "ä"]}, "b": [1, 2]}]
+
+
+async def test_fetch_one_is_none_without_rows(db: Database) -> None:
+    assert await db.fetch_one("SELECT 1 AS one WHERE false") is None
+
+
+async def test_execute_counts_rows(db: Database) -> None:
+    await db.execute("CREATE TABLE numbers (n int)")
+    assert await db.execute("INSERT INTO numbers SELECT generate_series(1, 3)") == 3
+
+
+async def test_a_failed_transaction_leaves_nothing(db: Database) -> None:
+    await db.execute("CREATE TABLE numbers (n int)")
+    with pytest.raises(RuntimeError):
+        async with db.transaction() as conn:
+            await conn.execute("INSERT INTO numbers VALUES (1)")
+            raise RuntimeError
+    assert await db.fetch("SELECT * FROM numbers") == []
+
+
+async def test_a_refused_statement_is_our_error(db: Database) -> None:
+    with pytest.raises(DatabaseError) as caught:
+        await db.execute("DO $$ BEGIN RAISE EXCEPTION 'no' USING HINT = 'say yes', ERRCODE = 'SB001'; END $$")
+    assert (caught.value.message, caught.value.hint, caught.value.sqlstate) == ("no", "say yes", "SB001")
+
+
+async def test_a_wrong_password_says_so(database_url: str) -> None:
+    wrong = database_url.replace("shiftboss:", "shiftboss:wrong")
+    with pytest.raises(DatabaseUnavailable, match="password authentication failed"):
+        await Database.open(wrong)
+
+
+async def test_nobody_listening_says_so() -> None:
+    with pytest.raises(DatabaseUnavailable, match="refused"):
+        await Database.open("postgresql://shiftboss@127.0.0.1:1/shiftboss")
