@@ -50,3 +50,12 @@ class MigrationError(DatabaseError):
     """The schema can not be brought to this version; nothing was changed."""
 
     exit_code = 7
+
+
+class Defer(ShiftbossError):
+    """Not now: the task is put off by `seconds` for `reason` and spends no attempt."""
+
+    def __init__(self, reason: str, seconds: float, *, hint: str | None = None) -> None:
+        super().__init__(f"{reason}, again in {seconds:.1f} s", hint=hint)
+        self.reason = reason
+        self.seconds = seconds

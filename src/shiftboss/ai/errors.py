@@ -1,0 +1,50 @@
+"""What can go wrong with a provider, told apart by what must happen next."""
+
+from __future__ import annotations
+
+from shiftboss.model.errors import ShiftbossError
+
+
+class ProviderError(ShiftbossError):
+    """A provider did not answer; the next one in the fallback order is asked."""
+
+    def __init__(self, provider: str, message: str, *, hint: str | None = None) -> None:
+        super().__init__(f"{provider}: {message}", hint=hint)
+        self.provider = provider
+
+
+class Unavailable(ProviderError):
+    """Server error, timeout or broken connection: tried again, and counted by the circuit breaker."""
+
+
+class Refused(ProviderError):
+    """The key or the model is not accepted: not tried again, and counted by the circuit breaker."""
+
+
+class Unsuitable(ProviderError):
+    """The provider can not do this request at all: not tried again, and not the provider's failure."""
+
+
+class Malformed(ProviderError):
+    """The answer does not satisfy the schema."""
+
+    def __init__(self, provider: str, error: str, answer: str) -> None:
+        super().__init__(provider, f"malformed answer: {error}")
+        self.error = error
+        self.answer = answer
+
+
+class Held(ProviderError):
+    """The provider may not be asked now: its circuit is open, a limit is reached or its budget is spent."""
+
+    def __init__(self, provider: str, reason: str, seconds: float) -> None:
+        super().__init__(provider, f"{reason}, free again in {seconds:.1f} s")
+        self.reason = reason
+        self.seconds = seconds
+
+
+class Limited(Held):
+    """The provider itself said "too many requests"."""
+
+    def __init__(self, provider: str, seconds: float) -> None:
+        super().__init__(provider, "rate limited", seconds)
