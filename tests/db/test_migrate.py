@@ -14,7 +14,8 @@ from shiftboss.model.errors import MigrationError
 TABLE = SqlFile("0001_thing", "CREATE TABLE thing (id int PRIMARY KEY, name text);")
 COLUMN = SqlFile("0002_colour", "ALTER TABLE thing ADD COLUMN colour text;")
 COUNT = SqlFile(
-    "count", "CREATE OR REPLACE FUNCTION things() RETURNS int LANGUAGE sql AS 'SELECT count(*)::int FROM thing';"
+    "count",
+    "CREATE OR REPLACE FUNCTION things() RETURNS int LANGUAGE sql AS 'SELECT count(*)::int FROM thing';",
 )
 NAMES = SqlFile("a_names", "CREATE OR REPLACE VIEW names AS SELECT id, name FROM thing;")
 UPPER = SqlFile("b_upper", "CREATE OR REPLACE VIEW upper_names AS SELECT id, upper(name) AS name FROM names;")
@@ -40,7 +41,9 @@ async def test_a_dry_run_shows_the_sql_and_changes_nothing(empty_database_url: s
     shown = await migrate(empty_database_url, dry_run=True, tree=TREE)
     assert TABLE.sql in shown.sql
     assert UPPER.sql in shown.sql
-    assert query(empty_database_url, "SELECT to_regclass('thing'), to_regnamespace('shiftboss')") == [(None, None)]
+    assert query(empty_database_url, "SELECT to_regclass('thing'), to_regnamespace('shiftboss')") == [
+        (None, None)
+    ]
 
 
 async def test_the_shown_sql_is_the_whole_schema(empty_database_url: str) -> None:
@@ -75,7 +78,9 @@ async def test_a_changed_migration_is_refused(empty_database_url: str) -> None:
 async def test_views_may_lose_and_rename_columns(empty_database_url: str) -> None:
     await migrate(empty_database_url, tree=TREE)
     names = SqlFile("a_names", "CREATE OR REPLACE VIEW names AS SELECT name AS title FROM thing;")
-    upper = SqlFile("b_upper", "CREATE OR REPLACE VIEW upper_names AS SELECT upper(title) AS title FROM names;")
+    upper = SqlFile(
+        "b_upper", "CREATE OR REPLACE VIEW upper_names AS SELECT upper(title) AS title FROM names;"
+    )
     await migrate(empty_database_url, tree=dataclasses.replace(TREE, views=[names, upper]))
     query(empty_database_url, "INSERT INTO thing VALUES (1, 'one')")
     assert query(empty_database_url, "SELECT title FROM upper_names") == [("ONE",)]
@@ -127,5 +132,7 @@ async def test_ten_migrators_at_once(empty_database_url: str) -> None:
     ]
     outputs = [(await process.communicate())[0].decode().split() for process in ten]
     assert [process.returncode for process in ten] == [0] * 10
-    assert sorted(sum(outputs, [])) == [file.name for file in SqlTree.load().migrations]
+    assert sorted(name for output in outputs for name in output) == [
+        file.name for file in SqlTree.load().migrations
+    ]
     assert await is_current(empty_database_url)

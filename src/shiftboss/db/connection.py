@@ -84,6 +84,7 @@ def translated() -> Iterator[None]:
 
 def _translate(error: psycopg.Error) -> DatabaseError:
     message = error.diag.message_primary or str(error).strip() or type(error).__name__
+    message = " ".join(message.split())  # libpq's own run over several lines
     hint, state = error.diag.message_hint, error.sqlstate
     if _is_connection_trouble(error):
         hint = hint or "check that PostgreSQL runs and that SHIFTBOSS_DATABASE_URL is right"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -16,7 +15,8 @@ from psycopg_pool import AsyncConnectionPool, PoolTimeout
 from shiftboss.db.connection import Connection, Row, connect, connection_options, translated
 from shiftboss.db.embedded import EmbeddedServer
 from shiftboss.db.migrate import is_current, migrate
-from shiftboss.model.errors import DatabaseUnavailable
+from shiftboss.model.errors import DatabaseUnavailable, MigrationError
+from shiftboss.model.settings import Settings
 
 __all__ = ["Connection", "Database", "Params", "Row"]
 
@@ -44,11 +44,14 @@ class Database:
     async def open(
         cls, url: str | None = None, *, data_dir: Path | None = None, min_size: int = 1, max_size: int = 10
     ) -> Self:
-        """Open `url`, else SHIFTBOSS_DATABASE_URL, else the embedded server of `data_dir`, migrated."""
-        url = url or os.environ.get("SHIFTBOSS_DATABASE_URL") or None
+        """Open `url`, else the settings' database, else the embedded server, which is migrated on the way."""
         if url is not None:
             return await cls._open(url, None, min_size, max_size)
-        server = EmbeddedServer(data_dir)
+        settings = Settings.load()
+        if settings.database.url is not None:
+            await _require_current(settings.database.url)
+            return await cls._open(settings.database.url, None, min_size, max_size)
+        server = EmbeddedServer(data_dir or settings.data_dir)
         url = await asyncio.to_thread(server.acquire)
         try:
             if not await is_current(url):
@@ -130,3 +133,10 @@ class Database:
     def dedicated(self) -> AbstractAsyncContextManager[Connection]:
         """A connection of its own outside the pool, for LISTEN and advisory locks."""
         return connect(self.url)
+
+
+async def _require_current(url: str) -> None:
+    if not await is_current(url):
+        raise MigrationError(
+            "the database's schema is not the one of this version", hint="run `shiftboss db migrate`"
+        )

@@ -49,6 +49,7 @@ class EmbeddedServer:
             if self._users_fd is None:
                 # Waits while a keeper that found no users is still shutting its server down.
                 self._users_fd = _taken(lock(self._layout.users_lock, fcntl.LOCK_SH))
+            os.utime(self._users_fd)
             state = self._running() or self._start()
         except BaseException:
             self.release()
@@ -60,6 +61,7 @@ class EmbeddedServer:
     def release(self) -> None:
         """Stop being a user. The last one to go lets the server stop."""
         if self._users_fd is not None:
+            os.utime(self._users_fd)  # the keeper lingers a little after the last user
             os.close(self._users_fd)
             self._users_fd = None
 

@@ -32,7 +32,6 @@ class Keeper:
         self._linger = linger
         self._server = Server(layout, settings)
         self._stopping = threading.Event()
-        self._idle_since: float | None = None
         self._started_at = 0.0
         self._restarts = 0
 
@@ -79,15 +78,12 @@ class Keeper:
         """True when nobody held the users' lock for `linger` seconds; the lock is then kept to the end."""
         fd = lock(self._layout.users_lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if fd is None:
-            self._idle_since = None
             return False
-        now = time.monotonic()
-        self._idle_since = now if self._idle_since is None else self._idle_since
-        if now - self._idle_since < self._linger:
+        if time.time() - os.fstat(fd).st_mtime < self._linger:
             os.close(fd)
             return False
         if self._server.has_clients():  # psql with our URL is a user too, if an uncounted one
-            self._idle_since = now
+            os.utime(fd)
             os.close(fd)
             return False
         return True

@@ -59,6 +59,13 @@ async def is_current(url: str, *, tree: SqlTree | None = None) -> bool:
         return await _Migration(conn, tree or SqlTree.load()).is_current()
 
 
+async def server_version(url: str) -> str:
+    """The server's version, such as 18.4."""
+    async with connect(url) as conn:
+        row = await (await conn.execute("SELECT current_setting('server_version') AS version")).fetchone()
+        return str(row["version"]) if row else ""
+
+
 class _Migration:
     def __init__(self, conn: Connection, tree: SqlTree) -> None:
         self._conn = conn

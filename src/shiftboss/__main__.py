@@ -1,0 +1,7 @@
+"""`python -m shiftboss` is the command `shiftboss`."""
+
+import sys
+
+from shiftboss.cli import main
+
+sys.exit(main())

@@ -1,0 +1,154 @@
+"""All settings: one section per room. Flags win over the environment, that over the file, that over defaults.
+
+A room adds its settings as fields of its section below. The key `worker.slots` is `[worker] slots` in
+`shiftboss.toml` (or `[tool.shiftboss.worker]` in `pyproject.toml`) and `SHIFTBOSS_WORKER_SLOTS` outside.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
+
+from shiftboss.model.errors import ConfigError
+from shiftboss.model.sources import Found, from_environment, from_file, nearest
+
+Secret = Annotated[str | None, Field(repr=False)]
+
+
+class Section(BaseModel):
+    """What a room may be told."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class DatabaseSettings(Section):
+    """Which PostgreSQL, and how many connections to it."""
+
+    url: Secret = None
+    """None: the embedded server."""
+    direct_url: Secret = None
+    """For LISTEN and advisory locks, where `url` leads to a transaction pooler."""
+    pool_size: int = Field(default=10, ge=1, le=1000)
+
+
+class WorkerSettings(Section):
+    """Workers that run tasks."""
+
+
+class SupervisorSettings(Section):
+    """Slots on this host and their restarts."""
+
+
+class CoordinatorSettings(Section):
+    """The gRPC service and the leader's duties."""
+
+
+class AdminSettings(Section):
+    """The HTTP API and the dashboard."""
+
+
+class AiSettings(Section):
+    """Providers, routing, budgets and the result cache."""
+
+
+class JournalSettings(Section):
+    """The journal pipeline."""
+
+
+class BotsSettings(Section):
+    """The place bots."""
+
+
+class VectorizerSettings(Section):
+    """Embeddings that follow tables."""
+
+
+class RedisSettings(Section):
+    """A Redis as the result cache."""
+
+
+class Settings(BaseModel):
+    """Everything Shiftboss can be told. Use `Settings.load()`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    data_dir: Path | None = None
+    database: DatabaseSettings = DatabaseSettings()
+    worker: WorkerSettings = WorkerSettings()
+    supervisor: SupervisorSettings = SupervisorSettings()
+    coordinator: CoordinatorSettings = CoordinatorSettings()
+    admin: AdminSettings = AdminSettings()
+    ai: AiSettings = AiSettings()
+    journal: JournalSettings = JournalSettings()
+    bots: BotsSettings = BotsSettings()
+    vectorizer: VectorizerSettings = VectorizerSettings()
+    redis: RedisSettings = RedisSettings()
+
+    _sources: dict[str, str] = PrivateAttr(default_factory=dict)
+
+    @classmethod
+    def load(cls, environ: Mapping[str, str] | None = None, folder: Path | None = None) -> Self:
+        """Read file and environment; every unknown key is an error that names the nearest right one."""
+        environ = os.environ if environ is None else environ
+        keys = cls.keys()
+        found = from_file(environ, folder or Path.cwd(), keys) | from_environment(environ, keys)
+        try:
+            settings = cls.model_validate(_nested(found))
+        except ValidationError as error:
+            raise _explain(error, found) from error
+        settings._sources = {key: entry.source for key, entry in found.items()}
+        return settings
+
+    @classmethod
+    def keys(cls) -> list[str]:
+        """Every key, dotted: `data_dir`, `database.url` and so on."""
+        keys: list[str] = []
+        for name, field in cls.model_fields.items():
+            kind = field.annotation
+            if isinstance(kind, type) and issubclass(kind, Section):
+                keys += [f"{name}.{inner}" for inner in kind.model_fields]
+            else:
+                keys.append(name)
+        return keys
+
+    def value_of(self, key: str) -> Any:
+        value: Any = self
+        for part in self._known(key).split("."):
+            value = getattr(value, part)
+        return value
+
+    def source_of(self, key: str) -> str:
+        """Where the value comes from: a flag, a variable, a file, or `default`."""
+        return self._sources.get(self._known(key), "default")
+
+    @classmethod
+    def is_secret(cls, key: str) -> bool:
+        section, _, name = key.rpartition(".")
+        model: type[BaseModel] = type(cls.model_fields[section].default) if section else cls
+        return not model.model_fields[name].repr
+
+    def _known(self, key: str) -> str:
+        keys = self.keys()
+        if key not in keys:
+            raise ConfigError(f"there is no setting {key!r}", hint=nearest(key, keys))
+        return key
+
+
+def _nested(found: Mapping[str, Found]) -> dict[str, Any]:
+    tree: dict[str, Any] = {}
+    for key, entry in found.items():
+        section, _, name = key.rpartition(".")
+        (tree.setdefault(section, {}) if section else tree)[name] = entry.value
+    return tree
+
+
+def _explain(error: ValidationError, found: Mapping[str, Found]) -> ConfigError:
+    first = error.errors(include_url=False, include_input=False)[0]
+    path = [str(part) for part in first["loc"]]
+    key = next((".".join(path[:n]) for n in (2, 1) if ".".join(path[:n]) in found), ".".join(path))
+    source = found[key].source if key in found else "the settings"
+    return ConfigError(f"{key} from {source}: {first['msg']}", hint="`shiftboss config` shows all settings")

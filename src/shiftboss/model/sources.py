@@ -1,0 +1,104 @@
+"""Where settings are found: one TOML file and the environment. Each value remembers its source."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from shiftboss.model.errors import ConfigError
+
+PREFIX = "SHIFTBOSS_"
+FILE_VARIABLE = "SHIFTBOSS_CONFIG"
+FLAG_MARK = "__FLAG"
+
+
+@dataclass(frozen=True)
+class Found:
+    value: Any
+    source: str
+
+
+def nearest(word: str, words: Iterable[str]) -> str:
+    near = get_close_matches(word, list(words), n=1, cutoff=0.6)
+    return f"did you mean {near[0]!r}?" if near else "`shiftboss config` lists all settings"
+
+
+def from_environment(environ: Mapping[str, str], keys: list[str]) -> dict[str, Found]:
+    """Every key that a variable sets. A misspelt variable is an error; a stranger with our prefix is not,
+    since container platforms make such variables for a service of our name."""
+    names = {_variable(key): key for key in keys}
+    found: dict[str, Found] = {}
+    for name, text in environ.items():
+        if name in names:
+            source = environ.get(name + FLAG_MARK, name)
+            found[names[name]] = Found(_parse(text), source)
+        elif near := _misspelt(name, names):
+            raise ConfigError(f"unknown variable {name}", hint=f"did you mean {near}?")
+    return found
+
+
+def from_file(environ: Mapping[str, str], folder: Path, keys: list[str]) -> dict[str, Found]:
+    """Every key that the file sets; an unknown one is an error."""
+    path, table = _find(environ, folder)
+    if path is None:
+        return {}
+    found: dict[str, Found] = {}
+    for name, value in table.items():
+        is_section = isinstance(value, dict)
+        entries = {f"{name}.{inner}": it for inner, it in value.items()} if is_section else {name: value}
+        for key, entry in entries.items():
+            if key not in keys:
+                raise ConfigError(f"unknown setting {key!r} in {path}", hint=nearest(key, keys))
+            found[key] = Found(entry, str(path))
+    return found
+
+
+def _misspelt(name: str, names: Iterable[str]) -> str | None:
+    if not name.startswith(PREFIX) or name == FILE_VARIABLE or name.endswith(FLAG_MARK):
+        return None
+    return next(iter(get_close_matches(name, list(names), n=1, cutoff=0.9)), None)
+
+
+def _variable(key: str) -> str:
+    return PREFIX + key.replace(".", "_").upper()
+
+
+def _parse(text: str) -> Any:
+    """Lists and tables are written as JSON; everything else stays text for the model to convert."""
+    if text[:1] in ("[", "{"):
+        try:
+            return json.loads(text)
+        except ValueError:
+            return text
+    return text
+
+
+def _find(environ: Mapping[str, str], folder: Path) -> tuple[Path | None, dict[str, Any]]:
+    """The named file, else the first shiftboss.toml or pyproject.toml with our table, from here upwards."""
+    if named := environ.get(FILE_VARIABLE):
+        path = Path(named).expanduser()
+        if not path.is_file():
+            raise ConfigError(
+                f"there is no settings file {path}", hint=f"{FILE_VARIABLE} or --config named it"
+            )
+        return path, _read(path)
+    for place in (folder, *folder.parents):
+        if (path := place / "shiftboss.toml").is_file():
+            return path, _read(path)
+        if (path := place / "pyproject.toml").is_file():
+            table = _read(path).get("tool", {}).get("shiftboss")
+            if table is not None:
+                return path, table
+    return None, {}
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        raise ConfigError(f"can not read {path}: {error}") from error

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from shiftboss import __version__
+from shiftboss.cli import COMMANDS, Command, main
+
+
+def run(*args: str, **env: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "shiftboss", *args]
+    return subprocess.run(command, capture_output=True, text=True, env=os.environ | env, check=False)
+
+
+def test_help_lists_every_command_quickly() -> None:
+    # The best of three: a busy machine is not what is measured.
+    times = []
+    for _ in range(3):
+        start = time.perf_counter()
+        done = run("--help")
+        times.append(time.perf_counter() - start)
+    assert done.returncode == 0
+    assert all(f"  {name} " in done.stdout for name in COMMANDS)
+    assert min(times) < 0.3
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_explains_itself(name: str) -> None:
+    done = run(name, "--help")
+    assert done.returncode == 0, done.stderr
+    assert f"Usage: shiftboss {name}" in done.stdout
+
+
+def test_version() -> None:
+    assert run("--version").stdout == f"shiftboss {__version__}\n"
+
+
+def test_a_misspelt_command_gets_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["cofnig"]) == 2
+    assert capsys.readouterr().err == (
+        "error: there is no command 'cofnig'\nhint: did you mean `shiftboss config`?\n"
+    )
+
+
+def test_an_error_is_two_lines_and_a_code() -> None:
+    done = run("db", "migrate", "--database-url", "postgresql://nobody@127.0.0.1:1/none")
+    assert done.returncode == 5
+    assert "Traceback" not in done.stderr
+    assert [line.split(":")[0] for line in done.stderr.splitlines()] == ["error", "hint"]
+
+
+def test_debug_shows_the_traceback() -> None:
+    done = run("db", "migrate", "--debug", "--database-url=postgresql://nobody@127.0.0.1:1/none")
+    assert "Traceback" in done.stderr
+
+
+def test_flags_behind_a_double_dash_are_not_ours() -> None:
+    assert run("config", "--", "--debug").returncode == 2
+
+
+def test_a_flag_without_a_value_says_so() -> None:
+    done = run("db", "status", "--data-dir")
+    assert (done.returncode, done.stderr.splitlines()[0]) == (2, "error: --data-dir needs a value")
+
+
+def test_a_missing_extra_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(COMMANDS, "moon", Command("not_installed.moon:app", "fly", extra="space"))
+    assert main(["moon"]) == 2
+    assert "pip install 'shiftboss[space]'" in capsys.readouterr().err
