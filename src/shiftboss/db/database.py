@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -14,7 +15,10 @@ from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from shiftboss.db.connection import Connection, Row, connect, connection_options, translated
 from shiftboss.db.embedded import EmbeddedServer
+from shiftboss.db.events import Events
 from shiftboss.db.migrate import is_current, migrate
+from shiftboss.db.tasks import Tasks
+from shiftboss.db.workers import Workers
 from shiftboss.model.errors import DatabaseUnavailable, MigrationError
 from shiftboss.model.settings import Settings
 
@@ -26,11 +30,7 @@ Params = Sequence[Any] | Mapping[str, Any]
 class Database:
     """An open pool. Use `await Database.open()` and `close()`, or `async with await Database.open()`.
 
-    A family of SQL functions is one class in its own module, attached as a cached property:
-
-        @cached_property
-        def tasks(self) -> Tasks:
-            return Tasks(self)
+    A family of SQL functions is one class in its own module, attached below as a cached property.
     """
 
     def __init__(
@@ -77,6 +77,18 @@ class Database:
         )
         await pool.open()
         return cls(url, pool, server)
+
+    @cached_property
+    def tasks(self) -> Tasks:
+        return Tasks(self)
+
+    @cached_property
+    def workers(self) -> Workers:
+        return Workers(self)
+
+    @cached_property
+    def events(self) -> Events:
+        return Events(self)
 
     async def close(self) -> None:
         """Give back all connections, and the embedded server if this was one of its users."""

@@ -1,0 +1,58 @@
+"""What happened to whom, when and why."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from shiftboss.db.connection import Row
+
+if TYPE_CHECKING:
+    from shiftboss.db.database import Database
+
+
+class Events:
+    """The log of the fleet: append and read."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    async def note(
+        self,
+        kind: str,
+        *,
+        worker_id: str | None = None,
+        component: str | None = None,
+        task_id: UUID | None = None,
+        details: dict[str, Any] | None = None,
+    ) -> int:
+        """Write one event; listeners of channel `shiftboss_events` hear its id."""
+        row = await self._db.fetch_one(
+            "SELECT shiftboss.note(%s, %s, %s, %s, %s) AS id",
+            [kind, worker_id, component, task_id, details or {}],
+        )
+        assert row is not None
+        id: int = row["id"]
+        return id
+
+    async def after(self, id: int, limit: int = 100) -> list[Row]:
+        """Events newer than `id`, oldest first."""
+        return await self._db.fetch(
+            "SELECT * FROM shiftboss.events WHERE id > %s ORDER BY id LIMIT %s", [id, limit]
+        )
+
+    async def latest(
+        self,
+        limit: int = 50,
+        *,
+        worker_id: str | None = None,
+        component: str | None = None,
+        kind: str | None = None,
+    ) -> list[Row]:
+        """The newest events, newest first."""
+        return await self._db.fetch(
+            "SELECT * FROM shiftboss.events WHERE (%(w)s::text IS NULL OR worker_id = %(w)s)"
+            " AND (%(c)s::text IS NULL OR component = %(c)s) AND (%(k)s::text IS NULL OR kind = %(k)s)"
+            " ORDER BY id DESC LIMIT %(n)s",
+            {"w": worker_id, "c": component, "k": kind, "n": limit},
+        )

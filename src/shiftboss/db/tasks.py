@@ -1,0 +1,272 @@
+"""The queue: one method per SQL function of the same name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from graphlib import CycleError, TopologicalSorter
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import orjson
+import psycopg
+from psycopg.rows import args_row
+from psycopg.types.json import Jsonb
+
+from shiftboss.db.connection import Row, translated
+from shiftboss.model.errors import UsageError
+from shiftboss.model.task import MAX_PAYLOAD, Cancel, Claimed, Enqueued, NewTask, Reason, Result
+
+if TYPE_CHECKING:
+    from shiftboss.db.database import Database
+
+Held = Iterable[tuple[UUID, int]]
+AnyConnection = psycopg.AsyncConnection[Any] | psycopg.Connection[Any]
+
+ENQUEUE = "SELECT id, created FROM shiftboss.enqueue(%s)"
+CLAIM = "SELECT * FROM shiftboss.claim(%s, %s, %s, %s, %s)"
+
+
+class Tasks:
+    """Everything that can be asked of `tasks`."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    async def enqueue(
+        self, tasks: Sequence[NewTask], conn: psycopg.AsyncConnection[Any] | None = None
+    ) -> list[Enqueued]:
+        """Put tasks into the queue, in the caller's transaction if `conn` is given. All of them or none."""
+        payload = encode(tasks)
+        if conn is not None:
+            with translated():
+                async with conn.cursor(row_factory=args_row(Enqueued)) as cursor:
+                    await cursor.execute(ENQUEUE, [payload])
+                    return await cursor.fetchall()
+        async with self._db.connection() as own, own.cursor(row_factory=args_row(Enqueued)) as cursor:
+            await cursor.execute(ENQUEUE, [payload])
+            return await cursor.fetchall()
+
+    async def copy(self, tasks: Iterable[NewTask]) -> int:
+        """Put very many plain tasks in by COPY, the fastest way. All of them or none."""
+        rows = [
+            (task.task_type, _json(task), task.queue, task.priority, task.tenant, task.run_at)
+            for task in tasks
+        ]
+        columns = "task_type, params, queue, priority, tenant, run_at"
+        async with self._db.transaction() as conn, conn.cursor() as cursor:
+            async with cursor.copy(f"COPY public.tasks ({columns}) FROM STDIN (FORMAT BINARY)") as copy:
+                copy.set_types(["text", "jsonb", "text", "int2", "text", "timestamptz"])
+                for task_type, params, queue, priority, tenant, run_at in rows:
+                    await copy.write_row(
+                        (
+                            task_type,
+                            params,
+                            queue or "default",
+                            5 if priority is None else priority,
+                            tenant,
+                            run_at,
+                        )
+                    )
+            return cursor.rowcount
+
+    async def claim(
+        self,
+        worker_id: str,
+        limit: int = 1,
+        marks: Mapping[int, datetime] | None = None,
+        lease: timedelta | None = None,
+    ) -> list[Claimed]:
+        """Take up to `limit` tasks that this worker may do."""
+        lanes, times = (list(marks), list(marks.values())) if marks else (None, None)
+        async with (
+            self._db.connection() as conn,
+            conn.cursor(row_factory=args_row(Claimed), binary=True) as cursor,
+        ):
+            await cursor.execute(CLAIM, [worker_id, limit, lanes, times, lease])
+            return await cursor.fetchall()
+
+    async def assign(
+        self, ids: Sequence[UUID], worker_id: str, lease: timedelta | None = None
+    ) -> list[Claimed]:
+        """Give chosen tasks to a chosen worker, as far as they can still be had."""
+        async with self._db.connection() as conn, conn.cursor(row_factory=args_row(Claimed)) as cursor:
+            await cursor.execute("SELECT * FROM shiftboss.assign(%s, %s, %s)", [list(ids), worker_id, lease])
+            return await cursor.fetchall()
+
+    async def complete(self, held: Held, results: Sequence[bytes | None]) -> list[UUID]:
+        """Finish a batch; results are encoded JSON. Returns the ids whose lease was stale, as the next do."""
+        encoded = [None if result is None else result.decode() for result in results]
+        return await self._end("shiftboss.complete(%s, %s, %s::text[]::jsonb[])", held, [encoded])
+
+    async def fail(
+        self,
+        held: Held,
+        errors: Sequence[str],
+        kinds: Sequence[str] | None = None,
+        retry: Sequence[bool] | None = None,
+    ) -> list[UUID]:
+        """End attempts that did not succeed: back to the queue, or Failed when no attempt is left."""
+        params = [list(errors), list(kinds) if kinds else None, list(retry) if retry else None]
+        return await self._end("shiftboss.fail(%s, %s, %s::text[], %s::text[], %s::boolean[])", held, params)
+
+    async def defer(self, held: Held, delays: Sequence[timedelta], reasons: Sequence[str]) -> list[UUID]:
+        """Give tasks back without spending an attempt; a delay of zero means at once."""
+        return await self._end(
+            "shiftboss.defer(%s, %s, %s::interval[], %s::text[])", held, [list(delays), list(reasons)]
+        )
+
+    async def cancelled(self, held: Held) -> list[UUID]:
+        """These were stopped because somebody asked for it."""
+        return await self._end("shiftboss.cancelled(%s, %s)", held, [])
+
+    async def progress(
+        self, held: Held, percents: Sequence[int], messages: Sequence[str | None]
+    ) -> list[UUID]:
+        """Show how far running tasks are."""
+        return await self._end(
+            "shiftboss.progress(%s, %s, %s::smallint[], %s::text[])", held, [list(percents), list(messages)]
+        )
+
+    async def extend(self, held: Held, by: timedelta) -> list[UUID]:
+        """Hold on to these for `by` from now, whatever happens to the worker's own lease."""
+        return await self._end("shiftboss.extend(%s, %s, %s)", held, [by])
+
+    async def _end(self, call: str, held: Held, params: list[Any]) -> list[UUID]:
+        ids, leases = [], []
+        for id, lease in held:
+            ids.append(id)
+            leases.append(lease)
+        row = await self._db.fetch_one(f"SELECT {call} AS stale", [ids, leases, *params])
+        assert row is not None
+        stale: list[UUID] = row["stale"]
+        return stale
+
+    async def cancel(self, ids: Sequence[UUID], reason: str | None = None) -> list[Cancel]:
+        """End queued tasks at once, ask running ones to stop."""
+        rows = await self._db.fetch("SELECT * FROM shiftboss.cancel(%s, %s)", [list(ids), reason])
+        return [Cancel(**row) for row in rows]
+
+    async def retry(self, ids: Sequence[UUID]) -> list[UUID]:
+        """Start dead letters and cancelled tasks over; returns those that were."""
+        row = await self._db.fetch_one("SELECT shiftboss.retry(%s) AS ids", [list(ids)])
+        return row["ids"] if row else []
+
+    async def pause(self, kind: str, name: str, reason: str | None = None) -> bool:
+        """Hold back a queue or a task type (`kind`: queue | task_type)."""
+        return await self._flag("SELECT shiftboss.pause(%s, %s, %s) AS changed", [kind, name, reason])
+
+    async def resume(self, kind: str, name: str) -> bool:
+        return await self._flag("SELECT shiftboss.resume(%s, %s) AS changed", [kind, name])
+
+    async def _flag(self, sql: str, params: list[Any]) -> bool:
+        row = await self._db.fetch_one(sql, params)
+        return bool(row and row["changed"])
+
+    async def set_limit(
+        self,
+        kind: str,
+        name: str,
+        *,
+        max_running: int | None = None,
+        max_per_key: int | None = None,
+        rate: int | None = None,
+        rate_period: timedelta | None = None,
+    ) -> None:
+        """Limit a queue or task type over the whole fleet; with no figure, take its limits away."""
+        await self._db.execute(
+            "SELECT shiftboss.set_limit(%s, %s, %s, %s, %s, %s)",
+            [kind, name, max_running, max_per_key, rate, rate_period],
+        )
+
+    async def watch(self, ids: Sequence[UUID]) -> list[Result]:
+        """How these stand; the end of those still live will be announced on channel `shiftboss_results`."""
+        rows = await self._db.fetch("SELECT * FROM shiftboss.watch(%s)", [list(ids)])
+        return [Result(row["id"], row["status"], row["result_data"], row["error_message"]) for row in rows]
+
+    async def prune(self, older: timedelta, limit: int = 1000) -> int:
+        """Take away one batch of finished tasks older than `older`; 0 when there are none left."""
+        row = await self._db.fetch_one("SELECT shiftboss.prune(%s, %s) AS n", [older, limit])
+        return row["n"] if row else 0
+
+    async def tidy(self, older: timedelta) -> None:
+        """Housekeeping of lanes, events and statistics."""
+        await self._db.execute("SELECT shiftboss.tidy(%s)", [older])
+
+    async def why(self, id: UUID) -> list[Reason]:
+        """Why a task waits, one reason a row."""
+        return [Reason(**row) for row in await self._db.fetch("SELECT * FROM shiftboss.why(%s)", [id])]
+
+    async def get(self, id: UUID) -> Row | None:
+        """The whole row."""
+        return await self._db.fetch_one("SELECT * FROM public.tasks WHERE id = %s", [id])
+
+    async def attempts(self, id: UUID) -> list[Row]:
+        """The history of one task, oldest attempt first."""
+        return await self._db.fetch(
+            "SELECT * FROM shiftboss.attempts WHERE task_id = %s ORDER BY started_at, ended_at", [id]
+        )
+
+
+def enqueue_sync(tasks: Sequence[NewTask], conn: psycopg.Connection[Any]) -> list[Enqueued]:
+    """Enqueue on the caller's own synchronous connection, in its transaction."""
+    with translated(), conn.cursor(row_factory=args_row(Enqueued)) as cursor:
+        cursor.execute(ENQUEUE, [encode(tasks)])
+        return cursor.fetchall()
+
+
+def encode(tasks: Sequence[NewTask]) -> Jsonb:
+    """The JSON that shiftboss.enqueue() takes; parents before their children."""
+    for task in tasks:
+        task.check()
+        _json(task)
+    return Jsonb([_fields(task) for task in _parents_first(tasks)], dumps=_dumps)
+
+
+def _parents_first(tasks: Sequence[NewTask]) -> Sequence[NewTask]:
+    here = {task.id: task for task in tasks if task.id is not None}
+    if not any(task.depends_on and not here.keys().isdisjoint(task.depends_on) for task in tasks):
+        return tasks
+    try:
+        order = TopologicalSorter(
+            {id: [p for p in t.depends_on or () if p in here] for id, t in here.items()}
+        )
+        ranked = [here[id] for id in order.static_order()]
+    except CycleError as error:
+        raise UsageError(
+            "tasks depend on each other in a cycle: " + " → ".join(map(str, error.args[1]))
+        ) from None
+    return [*ranked, *(task for task in tasks if task.id is None)]
+
+
+def _fields(task: NewTask) -> dict[str, Any]:
+    return {name: value for name in NewTask.__slots__ if (value := getattr(task, name)) is not None}
+
+
+def _json(task: NewTask) -> Jsonb:
+    """The task's params as JSON, refused if they are not JSON or too large."""
+    try:
+        size = len(orjson.dumps(task.params, option=orjson.OPT_NON_STR_KEYS))
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"params of {task.task_type} are not JSON: {error}") from None
+    if size > MAX_PAYLOAD:
+        raise UsageError(
+            f"params of {task.task_type} take {size} bytes, the limit is {MAX_PAYLOAD}",
+            hint="store the payload elsewhere and pass a reference",
+        )
+    return Jsonb(task.params)
+
+
+def _dumps(value: Any) -> bytes:
+    text = orjson.dumps(value, default=_plain, option=orjson.OPT_NON_STR_KEYS)
+    if b"\\u0000" in text:
+        raise UsageError(
+            "a NUL character can not be stored in PostgreSQL", hint="remove \\x00 from the task's text"
+        )
+    return text
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, timedelta):
+        return f"{value.total_seconds()} seconds"
+    raise TypeError(f"{type(value).__name__} is not JSON")

@@ -1,0 +1,108 @@
+"""The registry: one method per SQL function of the same name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from psycopg.types.json import Jsonb
+
+from shiftboss.db.connection import Row
+from shiftboss.model.worker import Member, Orders
+
+if TYPE_CHECKING:
+    from shiftboss.db.database import Database
+
+
+class Workers:
+    """Everything that can be asked of `workers`."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    async def register(self, member: Member) -> None:
+        """Join the fleet, or come back under the same name: what the former self held is lost."""
+        await self._db.execute(
+            "SELECT shiftboss.register(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
+            [
+                member.id,
+                member.instance_type,
+                member.queues,
+                member.capabilities.as_json(),
+                member.resource_limits.as_json(),
+                member.region,
+                member.host,
+                member.pid,
+                member.version,
+                member.incarnation,
+                timedelta(seconds=member.lease_seconds),
+                member.metadata,
+            ],
+        )
+
+    async def beat(
+        self,
+        worker_id: str,
+        leases: Sequence[int] | None = None,
+        usage: dict[str, Any] | None = None,
+        stats: list[dict[str, Any]] | None = None,
+    ) -> Orders:
+        """Extend every lease of the worker, bring its figures, take home its orders."""
+        held = None if leases is None else list(leases)
+        row = await self._db.fetch_one(
+            "SELECT * FROM shiftboss.beat(%s, %s, %s, %s)", [worker_id, held, usage, _rows(stats)]
+        )
+        assert row is not None
+        return Orders(**row)
+
+    async def beat_many(self, beats: dict[str, dict[str, Any] | None]) -> dict[str, Row]:
+        """Beats of many workers, each with its resource usage; how each stands, by id."""
+        usages = [None if usage is None else Jsonb(usage) for usage in beats.values()]
+        rows = await self._db.fetch(
+            "SELECT * FROM shiftboss.beat_many(%s, %s::jsonb[])", [list(beats), usages]
+        )
+        return {row["id"]: row for row in rows}
+
+    async def count_work(self, worker_id: str, stats: list[dict[str, Any]]) -> None:
+        """Add what a worker did to the statistics of this minute."""
+        await self._db.execute("SELECT shiftboss.count_work(%s, %s)", [worker_id, _rows(stats)])
+
+    async def leave(self, worker_id: str, status: str = "inactive") -> int:
+        """Go, giving back without loss what is still held; how many tasks that was."""
+        row = await self._db.fetch_one("SELECT shiftboss.leave(%s, %s) AS n", [worker_id, status])
+        return row["n"] if row else 0
+
+    async def lose_worker(
+        self, worker_ids: Sequence[str], outcome: str = "lost", reason: str | None = None
+    ) -> int:
+        """These are gone: their attempts are lost or crashed; how many tasks that was."""
+        row = await self._db.fetch_one(
+            "SELECT shiftboss.lose_worker(%s, %s, %s) AS n", [list(worker_ids), outcome, reason]
+        )
+        return row["n"] if row else 0
+
+    async def rescue(self, limit: int = 1000) -> Row:
+        """One round of the rescuer; what it did."""
+        row = await self._db.fetch_one("SELECT * FROM shiftboss.rescue(%s)", [limit])
+        assert row is not None
+        return row
+
+    async def set_flags(
+        self, worker_id: str, *, paused: bool | None = None, draining: bool | None = None
+    ) -> bool:
+        """Pause, resume or drain one worker; it hears of it at its next beat or sooner. False: unknown."""
+        changed = await self._db.execute(
+            "UPDATE public.workers SET paused = coalesce(%s, paused), draining = coalesce(%s, draining)"
+            " WHERE id = %s",
+            [paused, draining, worker_id],
+        )
+        await self._db.execute("SELECT pg_notify('shiftboss_orders', %s)", [worker_id])
+        return changed > 0
+
+    async def get(self, worker_id: str) -> Row | None:
+        return await self._db.fetch_one("SELECT * FROM public.workers WHERE id = %s", [worker_id])
+
+
+def _rows(stats: list[dict[str, Any]] | None) -> Jsonb | None:
+    return None if stats is None else Jsonb(stats)

@@ -1,0 +1,192 @@
+"""Tasks: what is asked for, what a worker holds while it runs, and how an attempt can end."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import IntEnum, StrEnum
+from typing import Any, Literal, NamedTuple
+from uuid import UUID
+
+from shiftboss.model.errors import UsageError
+
+
+class Status(StrEnum):
+    QUEUED = "Queued"
+    IN_PROGRESS = "In Progress"
+    COMPLETE = "Complete"
+    FAILED = "Failed"
+    CANCELLED = "Cancelled"
+
+
+FINAL = frozenset({Status.COMPLETE, Status.FAILED, Status.CANCELLED})
+
+
+class Priority(IntEnum):
+    LOW = 1
+    NORMAL = 5
+    HIGH = 10
+    URGENT = 15
+
+
+HIGHEST_PRIORITY = 100
+MAX_PAYLOAD = 1024 * 1024
+
+# Upper bounds in seconds of the duration histogram; one more bucket holds what is longer.
+BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+
+DependencyPolicy = Literal["cancel", "fail", "run"]
+
+
+def new_id() -> UUID:
+    """A version 7 UUID: random, yet growing with time, which keeps the primary key's index compact."""
+    stamp = time.time_ns() // 1_000_000
+    random = int.from_bytes(os.urandom(10), "big")
+    value = (
+        (stamp & (1 << 48) - 1) << 80 | 0x7 << 76 | (random >> 68) << 64 | 0b10 << 62 | random & (1 << 62) - 1
+    )
+    return UUID(int=value)
+
+
+@dataclass(slots=True, kw_only=True)
+class NewTask:
+    """A task as asked for. Fields that are None take the database's defaults."""
+
+    task_type: str
+    params: dict[str, Any] = field(default_factory=dict)
+    id: UUID | None = None
+    queue: str | None = None
+    priority: int | None = None
+    origin: str | None = None
+    tenant: str | None = None
+    run_at: datetime | None = None
+    delay: timedelta | None = None
+    deadline: datetime | None = None
+    timeout: timedelta | None = None
+    dedup_key: str | None = None
+    concurrency_key: str | None = None
+    max_attempts: int | None = None
+    backoff: timedelta | None = None
+    backoff_factor: float | None = None
+    backoff_max: timedelta | None = None
+    depends_on: list[UUID] | None = None
+    on_dependency_failure: DependencyPolicy | None = None
+    requires: dict[str, Any] | None = None
+    region: str | None = None
+    run_id: UUID | None = None
+    metadata: dict[str, Any] | None = None
+
+    def check(self) -> None:
+        """Refuse what the database would refuse later, in words that name the field."""
+        if not isinstance(self.task_type, str) or not self.task_type:
+            raise UsageError("a task needs a task_type", hint="name the handler that should run it")
+        if not isinstance(self.params, dict):
+            raise UsageError(f"params must be a mapping, not {type(self.params).__name__}")
+        if self.priority is not None and not 0 <= self.priority <= HIGHEST_PRIORITY:
+            raise UsageError(
+                f"priority {self.priority} is out of range",
+                hint=f"use 0 to {HIGHEST_PRIORITY}; Low 1, Normal 5, High 10, Urgent 15",
+            )
+        for moment in (self.run_at, self.deadline):
+            if moment is not None and moment.tzinfo is None:
+                raise UsageError(f"{moment} has no time zone", hint="use datetime.now(UTC) and the like")
+        if self.run_at is not None and not 2000 < self.run_at.year < 2200:
+            raise UsageError(f"run_at {self.run_at:%Y-%m-%d} is not a sensible time")
+        if self.run_at is not None and self.delay is not None:
+            raise UsageError("give run_at or delay, not both")
+
+
+class Enqueued(NamedTuple):
+    """What became of a NewTask: its id, and whether it was made (False: its dedup_key was live already)."""
+
+    id: UUID
+    created: bool
+
+
+class Claimed(NamedTuple):
+    """A task in a worker's hands. `lease` is the identity of this claim: nothing is reported without it."""
+
+    id: UUID
+    lease: int
+    task_type: str
+    params: dict[str, Any]
+    attempt: int
+    max_attempts: int
+    queue: str
+    priority: int
+    tenant: str | None
+    timeout: timedelta | None
+    deadline: datetime | None
+    created_at: datetime
+    ready_at: datetime
+    started_at: datetime
+    lane: int
+    run_id: UUID | None
+    metadata: dict[str, Any] | None
+
+
+class Complete(NamedTuple):
+    """The handler returned; `result` is its JSON, encoded."""
+
+    result: bytes | None
+
+
+class Fail(NamedTuple):
+    """The handler raised, ran out of time, or its arguments were wrong."""
+
+    error: str
+    kind: Literal["failed", "timeout", "lost", "crashed"] = "failed"
+    retry: bool = True
+
+
+class Postpone(NamedTuple):
+    """Give the task back without spending an attempt, for `seconds` (0: at once)."""
+
+    seconds: float
+    reason: str
+
+
+class Cancelled(NamedTuple):
+    """The handler stopped because it was asked to."""
+
+
+Outcome = Complete | Fail | Postpone | Cancelled
+
+
+class Report(NamedTuple):
+    """How one attempt ended."""
+
+    task: Claimed
+    outcome: Outcome
+    seconds: float
+
+
+class Result(NamedTuple):
+    """How a task stands, for somebody who waits for it."""
+
+    id: UUID
+    status: str
+    result: Any
+    error: str | None
+
+    @property
+    def done(self) -> bool:
+        return self.status in FINAL
+
+
+class Reason(NamedTuple):
+    """Why a task waits, and what to do about it."""
+
+    reason: str
+    detail: str
+    advice: str
+
+
+class Cancel(NamedTuple):
+    """What a cancel came to; `cancelling` means that its worker has been asked to stop."""
+
+    id: UUID
+    status: str
+    cancelling: bool

@@ -1,0 +1,70 @@
+"""Workers: what one can do, how loaded it is, and what its beat brings home."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+from uuid import UUID
+
+Speed = Literal["fast", "standard", "thorough"]
+
+
+@dataclass(slots=True, kw_only=True)
+class Capabilities:
+    """What a worker declares. `task_types` None: any."""
+
+    task_types: list[str] | None = None
+    ai_providers: list[str] = field(default_factory=list)
+    max_concurrent_tasks: int = 1
+    processing_speed: Speed = "standard"
+    specialized_features: list[str] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        value: dict[str, Any] = {
+            "ai_providers": self.ai_providers,
+            "max_concurrent_tasks": self.max_concurrent_tasks,
+            "processing_speed": self.processing_speed,
+            "specialized_features": self.specialized_features,
+        }
+        if self.task_types is not None:
+            value["task_types"] = self.task_types
+        return value
+
+
+@dataclass(slots=True, kw_only=True)
+class ResourceLimits:
+    cpu_cores: float = 1
+    memory_gb: float = 1
+    gpu_available: bool = False
+
+    def as_json(self) -> dict[str, Any]:
+        return {"cpu_cores": self.cpu_cores, "memory_gb": self.memory_gb, "gpu_available": self.gpu_available}
+
+
+@dataclass(slots=True, kw_only=True)
+class Member:
+    """A worker as it registers."""
+
+    id: str
+    instance_type: str = "process"
+    queues: list[str] | None = None
+    capabilities: Capabilities = field(default_factory=Capabilities)
+    resource_limits: ResourceLimits = field(default_factory=ResourceLimits)
+    region: str | None = None
+    host: str | None = None
+    pid: int | None = None
+    version: str | None = None
+    incarnation: UUID | None = None
+    lease_seconds: float = 30.0
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+
+class Orders(NamedTuple):
+    """What a beat takes home. `known` False: the fleet has forgotten this worker."""
+
+    known: bool
+    status: str | None
+    paused: bool
+    draining: bool
+    cancel: list[int]
+    lost: list[int]

@@ -1,0 +1,165 @@
+-- How a task comes in. Any INSERT into `tasks` is an enqueue: triggers do what must be done for each, so that plain SQL,
+-- COPY and shiftboss.enqueue() are one way.
+
+CREATE OR REPLACE FUNCTION shiftboss.setting(p_key text, p_default text) RETURNS text LANGUAGE sql STABLE AS
+$$ SELECT coalesce((SELECT value FROM shiftboss.settings WHERE key = p_key), p_default) $$;
+
+-- The documented priorities by origin.
+CREATE OR REPLACE FUNCTION shiftboss.priority_of(p_origin text) RETURNS smallint LANGUAGE sql IMMUTABLE AS $$
+    SELECT (CASE p_origin WHEN 'real_time_analysis' THEN 15 WHEN 'user_requested' THEN 10
+                          WHEN 'batch_processing' THEN 5 WHEN 'background_cleanup' THEN 1 ELSE 5 END)::smallint
+$$;
+
+-- Runs only for the few tasks that need it; see the WHEN clause of its trigger.
+CREATE OR REPLACE FUNCTION shiftboss.prepare_task() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    v_limit int := shiftboss.setting('max_payload_bytes', '1048576');
+    v_key text;
+BEGIN
+    IF pg_column_size(NEW.params) > v_limit THEN
+        RAISE EXCEPTION 'params of % bytes are over the limit of % bytes', pg_column_size(NEW.params), v_limit
+            USING ERRCODE = 'program_limit_exceeded',
+                  HINT = 'Store the payload elsewhere and pass a reference, or raise shiftboss.settings.max_payload_bytes.';
+    END IF;
+    IF NEW.origin IS NOT NULL AND NEW.priority = 5 THEN
+        NEW.priority := shiftboss.priority_of(NEW.origin);
+    END IF;
+    IF NEW.requires IS NOT NULL THEN
+        IF jsonb_typeof(NEW.requires) <> 'object' THEN
+            RAISE EXCEPTION 'requires must be a JSON object, not %', jsonb_typeof(NEW.requires)
+                USING ERRCODE = 'invalid_parameter_value';
+        END IF;
+        SELECT k INTO v_key FROM jsonb_object_keys(NEW.requires) k
+        WHERE k NOT IN ('ai_provider', 'features', 'gpu', 'memory_gb', 'cpu_cores') LIMIT 1;
+        IF FOUND THEN
+            RAISE EXCEPTION 'requires has no key "%"', v_key USING ERRCODE = 'invalid_parameter_value',
+                HINT = 'Known keys: ai_provider, features, gpu, memory_gb, cpu_cores.';
+        END IF;
+    END IF;
+    IF cardinality(NEW.depends_on) > 0 THEN
+        NEW := shiftboss.await_parents(NEW);
+    END IF;
+    RETURN NEW;
+END $$;
+
+-- Parents must exist before their children, so a cycle can not arise. Locking them orders this against their finish.
+CREATE OR REPLACE FUNCTION shiftboss.await_parents(p_task public.tasks) RETURNS public.tasks LANGUAGE plpgsql AS $$
+DECLARE
+    v_parents uuid[];
+    v_live uuid[];
+    v_bad record;
+BEGIN
+    SELECT array_agg(p.id), array_agg(p.id) FILTER (WHERE p.status IN ('Queued', 'In Progress')) INTO v_parents, v_live
+    FROM (SELECT id, status FROM public.tasks WHERE id = ANY (p_task.depends_on) ORDER BY id FOR NO KEY UPDATE) p;
+    SELECT d INTO v_bad FROM unnest(p_task.depends_on) d WHERE d IS NULL OR d <> ALL (coalesce(v_parents, '{}')) LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'task % depends on task %, which does not exist', p_task.id, v_bad.d
+            USING ERRCODE = 'foreign_key_violation',
+                  HINT = 'Enqueue a task after the tasks it depends on; a cycle is not possible.';
+    END IF;
+    UPDATE public.tasks SET has_dependants = true WHERE id = ANY (v_live) AND NOT has_dependants;
+    INSERT INTO shiftboss.dependencies (parent_id, child_id) SELECT p, p_task.id FROM unnest(v_live) p ON CONFLICT DO NOTHING;
+    SELECT id, status INTO v_bad FROM public.tasks
+    WHERE id = ANY (p_task.depends_on) AND status IN ('Failed', 'Cancelled') LIMIT 1;
+    IF FOUND AND coalesce(p_task.on_dependency_failure, 'cancel') <> 'run' THEN
+        p_task.status := CASE p_task.on_dependency_failure WHEN 'fail' THEN 'Failed' ELSE 'Cancelled' END;
+        p_task.error_message := format('dependency %s is %s', v_bad.id, v_bad.status);
+        p_task.generation_processed_at := shiftboss.now();
+        DELETE FROM shiftboss.dependencies WHERE child_id = p_task.id;
+    ELSIF v_live IS NOT NULL THEN
+        p_task.hold := 'dependency';
+    END IF;
+    RETURN p_task;
+END $$;
+
+-- Once per statement: make new lanes known, wake the workers.
+CREATE OR REPLACE FUNCTION shiftboss.announce_tasks() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    v_queue text;
+BEGIN
+    INSERT INTO shiftboss.lanes (lane, queue, task_type, priority, tenant, requires)
+    SELECT DISTINCT ON (n.lane) n.lane, n.queue, n.task_type, n.priority, n.tenant, n.requires FROM arrived n
+    WHERE NOT EXISTS (SELECT FROM shiftboss.lanes l WHERE l.lane = n.lane);
+    FOR v_queue IN SELECT DISTINCT queue FROM arrived WHERE hold IS NULL AND status = 'Queued' LOOP
+        PERFORM pg_notify('shiftboss_tasks', left(v_queue, 1000));
+    END LOOP;
+    RETURN NULL;
+END $$;
+
+-- A task moved by hand to another lane.
+CREATE OR REPLACE FUNCTION shiftboss.announce_lane() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO shiftboss.lanes (lane, queue, task_type, priority, tenant, requires)
+    SELECT NEW.lane, NEW.queue, NEW.task_type, NEW.priority, NEW.tenant, NEW.requires
+    WHERE NOT EXISTS (SELECT FROM shiftboss.lanes l WHERE l.lane = NEW.lane);
+    RETURN NULL;
+END $$;
+
+CREATE OR REPLACE TRIGGER prepare_task BEFORE INSERT ON public.tasks FOR EACH ROW
+    WHEN (NEW.depends_on IS NOT NULL OR NEW.origin IS NOT NULL OR NEW.requires IS NOT NULL
+          OR pg_column_size(NEW.params) > 8192)
+    EXECUTE FUNCTION shiftboss.prepare_task();
+CREATE OR REPLACE TRIGGER announce_tasks AFTER INSERT ON public.tasks REFERENCING NEW TABLE AS arrived
+    FOR EACH STATEMENT EXECUTE FUNCTION shiftboss.announce_tasks();
+CREATE OR REPLACE TRIGGER announce_lane AFTER UPDATE OF queue, task_type, priority, tenant, requires ON public.tasks
+    FOR EACH ROW WHEN (OLD.lane IS DISTINCT FROM NEW.lane) EXECUTE FUNCTION shiftboss.announce_lane();
+
+-- Enqueue from any client: a JSON array of objects whose keys are the task's columns. One row per object comes back, in
+-- order; a task whose dedup_key is already live is not made again, its id comes back with created = false.
+CREATE OR REPLACE FUNCTION shiftboss.enqueue(p_tasks jsonb) RETURNS TABLE (id uuid, created boolean)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    v_now timestamptz := shiftboss.now();
+    v_key text;
+    v_ids uuid[];
+    v_made boolean[];
+    v_keys text[];
+BEGIN
+    IF jsonb_typeof(p_tasks) IS DISTINCT FROM 'array' THEN
+        RAISE EXCEPTION 'enqueue takes a JSON array of tasks' USING ERRCODE = 'invalid_parameter_value',
+            HINT = 'For example: SELECT * FROM shiftboss.enqueue(''[{"task_type": "resize", "params": {"id": 7}}]'')';
+    END IF;
+    SELECT k INTO v_key FROM jsonb_array_elements(p_tasks) t, jsonb_object_keys(t) k
+    WHERE k NOT IN ('id', 'task_type', 'params', 'queue', 'priority', 'origin', 'tenant', 'run_at', 'delay', 'deadline',
+        'timeout', 'dedup_key', 'concurrency_key', 'max_attempts', 'backoff', 'backoff_factor', 'backoff_max',
+        'depends_on', 'on_dependency_failure', 'requires', 'region', 'run_id', 'metadata') LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'a task has no field "%"', v_key USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+
+    WITH incoming AS MATERIALIZED (
+        SELECT o.n, coalesce(t.id, gen_random_uuid()) AS new_id, t.*
+        FROM jsonb_array_elements(p_tasks) WITH ORDINALITY o (task, n),
+            jsonb_to_record(o.task) AS t (id uuid, task_type text, params jsonb, queue text, priority smallint,
+                origin text, tenant text, run_at timestamptz, delay interval, deadline timestamptz, timeout interval,
+                dedup_key text, concurrency_key text, max_attempts smallint, backoff interval, backoff_factor real,
+                backoff_max interval, depends_on uuid[], on_dependency_failure text, requires jsonb, region text,
+                run_id uuid, metadata jsonb)
+    ), made AS (
+        INSERT INTO public.tasks (id, task_type, params, queue, priority, origin, tenant, run_at, deadline, timeout,
+            dedup_key, concurrency_key, max_attempts, backoff, backoff_factor, backoff_max, depends_on,
+            on_dependency_failure, requires, region, run_id, metadata, created_at, updated_at)
+        SELECT i.new_id, i.task_type, coalesce(i.params, '{}'), coalesce(i.queue, 'default'), coalesce(i.priority, 5),
+            i.origin, i.tenant, coalesce(i.run_at, v_now + i.delay), i.deadline, i.timeout, i.dedup_key,
+            i.concurrency_key, coalesce(i.max_attempts, 3), i.backoff, i.backoff_factor, i.backoff_max, i.depends_on,
+            i.on_dependency_failure, nullif(i.requires, 'null'), i.region, i.run_id, nullif(i.metadata, 'null'),
+            v_now + i.n * interval '1 microsecond', v_now
+        FROM incoming i ORDER BY i.n
+        ON CONFLICT (dedup_key) WHERE dedup_key IS NOT NULL AND status IN ('Queued', 'In Progress') DO NOTHING
+        RETURNING tasks.id
+    )
+    SELECT array_agg(i.new_id ORDER BY i.n), array_agg(m.id IS NOT NULL ORDER BY i.n), array_agg(i.dedup_key ORDER BY i.n)
+    INTO v_ids, v_made, v_keys
+    FROM incoming i LEFT JOIN made m ON m.id = i.new_id;
+
+    FOR n IN 1 .. coalesce(cardinality(v_ids), 0) LOOP
+        created := v_made[n];
+        id := CASE WHEN created THEN v_ids[n] ELSE
+            (SELECT t.id FROM public.tasks t WHERE t.dedup_key = v_keys[n] AND t.status IN ('Queued', 'In Progress')) END;
+        IF id IS NULL THEN  -- the live one finished in between: there is room for this one now
+            SELECT e.id, e.created INTO id, created FROM shiftboss.enqueue(jsonb_build_array(p_tasks -> (n - 1))) e;
+        END IF;
+        RETURN NEXT;
+    END LOOP;
+END $$;

@@ -1,0 +1,261 @@
+-- How a task goes out. A claim takes a batch for one worker and gives each task a lease: from then on only that lease can
+-- finish, fail, defer, extend or report on it.
+
+CREATE OR REPLACE FUNCTION shiftboss.meets(p_requires jsonb, p_capabilities jsonb, p_resources jsonb) RETURNS boolean
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT (p_requires -> 'ai_provider' IS NULL
+            OR coalesce(p_capabilities -> 'ai_providers' ? (p_requires ->> 'ai_provider'), false))
+       AND (p_requires -> 'features' IS NULL
+            OR coalesce(p_capabilities -> 'specialized_features' @> (p_requires -> 'features'), false))
+       AND (coalesce((p_requires ->> 'gpu')::boolean, false) = false
+            OR coalesce((p_resources ->> 'gpu_available')::boolean, false))
+       AND coalesce((p_requires ->> 'memory_gb')::numeric, 0) <= coalesce((p_resources ->> 'memory_gb')::numeric, 0)
+       AND coalesce((p_requires ->> 'cpu_cores')::numeric, 0) <= coalesce((p_resources ->> 'cpu_cores')::numeric, 0)
+$$;
+
+-- May this worker do tasks of this lane? A worker that declares no task types takes any.
+CREATE OR REPLACE FUNCTION shiftboss.capable(p_worker public.workers, p_queue text, p_task_type text, p_requires jsonb)
+RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
+    SELECT (p_worker.queues IS NULL OR p_queue = ANY (p_worker.queues))
+       AND (NOT p_worker.capabilities ? 'task_types' OR p_worker.capabilities -> 'task_types' ? p_task_type)
+       AND (p_requires IS NULL OR shiftboss.meets(p_requires, p_worker.capabilities, p_worker.resource_limits))
+$$;
+
+-- Marked for termination, by status or by what the orchestrator wrote into the metadata.
+CREATE OR REPLACE FUNCTION shiftboss.ending(p_worker public.workers) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
+    SELECT p_worker.status = 'terminated'
+        OR coalesce(p_worker.metadata ->> 'orchestrator_status', '') IN ('terminating', 'terminated')
+$$;
+
+-- How many more tasks of this lane its limits allow now. The caller holds the limits' row locks, so the answer stays true.
+CREATE OR REPLACE FUNCTION shiftboss.headroom(p_queue text, p_task_type text, p_now timestamptz) RETURNS int
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_room int := 1000000;
+    l shiftboss.limits;
+BEGIN
+    FOR l IN SELECT * FROM shiftboss.limits
+             WHERE (kind = 'queue' AND name = p_queue) OR (kind = 'task_type' AND name = p_task_type) LOOP
+        IF l.max_running IS NOT NULL THEN
+            v_room := least(v_room, l.max_running - (SELECT count(*) FROM public.tasks WHERE status = 'In Progress'
+                AND CASE l.kind WHEN 'queue' THEN queue ELSE task_type END = l.name)::int);
+        END IF;
+        IF l.rate IS NOT NULL THEN
+            v_room := least(v_room, floor(shiftboss.tokens(l, p_now))::int);
+        END IF;
+    END LOOP;
+    RETURN greatest(v_room, 0);
+END $$;
+
+-- A token bucket: `rate` tokens per period, never more than `rate` saved up.
+CREATE OR REPLACE FUNCTION shiftboss.tokens(p_limit shiftboss.limits, p_now timestamptz) RETURNS double precision
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT least(p_limit.rate, coalesce(p_limit.tokens + p_limit.rate
+        * extract(epoch FROM p_now - p_limit.refilled_at) / extract(epoch FROM p_limit.rate_period), p_limit.rate))
+$$;
+
+CREATE OR REPLACE FUNCTION shiftboss.spend(p_queue text, p_task_type text, p_count int, p_now timestamptz) RETURNS void
+LANGUAGE sql AS $$
+    UPDATE shiftboss.limits l SET tokens = shiftboss.tokens(l, p_now) - p_count, refilled_at = p_now
+    WHERE rate IS NOT NULL AND ((kind = 'queue' AND name = p_queue) OR (kind = 'task_type' AND name = p_task_type))
+$$;
+
+-- Pick from one lane that has limits. A task whose key is full is parked (hold = 'limit'): it leaves the claim's index
+-- and comes back when one of its key ends, so that it is looked at once and not at every claim.
+CREATE OR REPLACE FUNCTION shiftboss.pick_limited(p_lane bigint, p_queue text, p_task_type text, p_limit int, p_now timestamptz)
+RETURNS uuid[] LANGUAGE plpgsql AS $$
+DECLARE
+    v_room int := least(p_limit, shiftboss.headroom(p_queue, p_task_type, p_now));
+    v_per_key int := (SELECT max_per_key FROM shiftboss.limits WHERE kind = 'task_type' AND name = p_task_type);
+    v_picked uuid[] := '{}';
+    v_full uuid[];
+    v_some uuid[];
+BEGIN
+    FOR round IN 1 .. 20 LOOP
+        EXIT WHEN v_room <= 0;
+        WITH seen AS (
+            SELECT t.id, t.concurrency_key, coalesce(t.run_at, t.created_at) AS ready_at FROM public.tasks t
+            WHERE t.lane = p_lane AND t.status = 'Queued' AND t.hold IS NULL AND t.id <> ALL (v_picked)
+              AND coalesce(t.run_at, t.created_at) <= p_now
+            ORDER BY coalesce(t.run_at, t.created_at), t.id
+            LIMIT CASE WHEN v_per_key IS NULL THEN v_room ELSE v_room + 200 END
+            FOR UPDATE SKIP LOCKED
+        ), busy AS (
+            SELECT k.concurrency_key,
+                (SELECT count(*) FROM public.tasks r WHERE r.status = 'In Progress' AND r.task_type = p_task_type
+                    AND r.concurrency_key = k.concurrency_key)
+                + (SELECT count(*) FROM public.tasks r WHERE r.id = ANY (v_picked) AND r.concurrency_key = k.concurrency_key) AS n
+            FROM (SELECT DISTINCT concurrency_key FROM seen WHERE v_per_key IS NOT NULL AND concurrency_key IS NOT NULL) k
+        ), judged AS (
+            SELECT s.id, s.ready_at, b.n IS NULL
+                OR b.n + row_number() OVER (PARTITION BY s.concurrency_key ORDER BY s.ready_at, s.id) <= v_per_key AS fits
+            FROM seen s LEFT JOIN busy b USING (concurrency_key)
+        )
+        SELECT (array_agg(id ORDER BY ready_at, id) FILTER (WHERE fits))[1:v_room], array_agg(id) FILTER (WHERE NOT fits)
+        INTO v_some, v_full FROM judged;
+        v_picked := v_picked || coalesce(v_some, '{}');
+        v_room := v_room - coalesce(cardinality(v_some), 0);
+        UPDATE public.tasks SET hold = 'limit' WHERE id = ANY (v_full);
+        EXIT WHEN v_full IS NULL;
+    END LOOP;
+    IF cardinality(v_picked) > 0 THEN
+        PERFORM shiftboss.spend(p_queue, p_task_type, cardinality(v_picked), p_now);
+    END IF;
+    RETURN v_picked;
+END $$;
+
+-- Hand the picked tasks, whose rows the caller has locked, to a worker.
+CREATE OR REPLACE FUNCTION shiftboss.take(p_ids uuid[], p_worker text, p_lease interval)
+RETURNS TABLE (id uuid, lease bigint, task_type text, params jsonb, attempt int, max_attempts smallint, queue text,
+    priority smallint, tenant text, timeout interval, deadline timestamptz, created_at timestamptz, ready_at timestamptz,
+    started_at timestamptz, lane bigint, run_id uuid, metadata jsonb)
+LANGUAGE sql AS $$
+    UPDATE public.tasks t SET
+        status = 'In Progress', worker_id = p_worker, last_worker_id = p_worker,
+        lease = nextval('shiftboss.lease_seq'), lease_expires_at = shiftboss.now() + p_lease,
+        generation_started_at = shiftboss.now(), generation_processed_at = NULL, wait_reason = NULL,
+        progress = NULL, progress_message = NULL, updated_at = shiftboss.now()
+    WHERE t.id = ANY (p_ids) AND t.status = 'Queued'
+    RETURNING t.id, t.lease, t.task_type, t.params, t.attempts + 1, t.max_attempts, t.queue, t.priority, t.tenant,
+        t.timeout, t.deadline, t.created_at, coalesce(t.run_at, t.created_at), t.generation_started_at, t.lane, t.run_id,
+        t.metadata
+$$;
+
+-- Claim up to p_limit tasks: highest priority first, then oldest; between tenants in turn, by weight. p_mark_lanes and
+-- p_mark_times say up to where the caller has seen a lane empty lately: the scan starts there, past the dead index
+-- entries that a long transaction elsewhere keeps from being removed. A hint only: without marks it starts at the front.
+CREATE OR REPLACE FUNCTION shiftboss.claim(p_worker text, p_limit int DEFAULT 1, p_mark_lanes bigint[] DEFAULT NULL,
+    p_mark_times timestamptz[] DEFAULT NULL, p_lease interval DEFAULT NULL)
+RETURNS TABLE (id uuid, lease bigint, task_type text, params jsonb, attempt int, max_attempts smallint, queue text,
+    priority smallint, tenant text, timeout interval, deadline timestamptz, created_at timestamptz, ready_at timestamptz,
+    started_at timestamptz, lane bigint, run_id uuid, metadata jsonb)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    v_now timestamptz := shiftboss.now();
+    w public.workers;
+    v_ids uuid[] := '{}';
+    v_some uuid[];
+    level record;
+    narrow record;
+BEGIN
+    w := shiftboss.admit(p_worker);
+    IF shiftboss.ending(w) OR w.paused OR w.draining OR p_limit < 1 THEN
+        RETURN;
+    END IF;
+    FOR level IN
+        SELECT l.priority, array_agg(l.lane) FILTER (WHERE NOT l.limited) AS lanes,
+            array_agg(coalesce(l.tenant, '')) FILTER (WHERE NOT l.limited) AS tenants,
+            array_agg(coalesce(m.mark, '-infinity')) FILTER (WHERE NOT l.limited) AS marks,
+            array_agg(l.lane) FILTER (WHERE l.limited) AS narrow
+        FROM (SELECT DISTINCT ON (l.lane) l.*, EXISTS (SELECT FROM shiftboss.limits x WHERE
+                  (x.kind = 'queue' AND x.name = l.queue) OR (x.kind = 'task_type' AND x.name = l.task_type)) AS limited
+              FROM shiftboss.lanes l
+              WHERE shiftboss.capable(w, l.queue, l.task_type, l.requires)
+                AND NOT EXISTS (SELECT FROM shiftboss.pauses p WHERE
+                    (p.kind = 'queue' AND p.name = l.queue) OR (p.kind = 'task_type' AND p.name = l.task_type))) l
+        LEFT JOIN unnest(p_mark_lanes, p_mark_times) m (lane, mark) ON m.lane = l.lane
+        GROUP BY l.priority ORDER BY l.priority DESC
+    LOOP
+        IF level.narrow IS NOT NULL THEN
+            PERFORM FROM shiftboss.limits x WHERE EXISTS (SELECT FROM shiftboss.lanes l WHERE l.lane = ANY (level.narrow)
+                AND ((x.kind = 'queue' AND x.name = l.queue) OR (x.kind = 'task_type' AND x.name = l.task_type)))
+                ORDER BY x.kind, x.name FOR UPDATE;
+            FOR narrow IN SELECT DISTINCT ON (l.lane) l.lane, l.queue, l.task_type FROM shiftboss.lanes l
+                          WHERE l.lane = ANY (level.narrow) LOOP
+                EXIT WHEN cardinality(v_ids) >= p_limit;
+                v_some := shiftboss.pick_limited(narrow.lane, narrow.queue, narrow.task_type,
+                    p_limit - cardinality(v_ids), v_now);
+                -- taken at once, so that the next lane's headroom counts them
+                RETURN QUERY SELECT * FROM shiftboss.take(v_some, p_worker, p_lease);
+                v_ids := v_ids || v_some;
+            END LOOP;
+        END IF;
+        EXIT WHEN cardinality(v_ids) >= p_limit;
+        IF level.lanes IS NULL THEN
+            CONTINUE;
+        END IF;
+        v_some := shiftboss.pick(level.lanes, level.tenants, level.marks, p_limit - cardinality(v_ids), v_now);
+        IF v_some IS NOT NULL THEN
+            RETURN QUERY SELECT * FROM shiftboss.take(v_some, p_worker, p_lease);
+            v_ids := v_ids || v_some;
+        END IF;
+        EXIT WHEN cardinality(v_ids) >= p_limit;
+    END LOOP;
+END $$;
+
+-- The oldest of these lanes, each lane being one range of the claim's index. One tenant: strictly by age. Several: in
+-- turn by weight, and who is first changes from claim to claim, so that claims of one task are fair as well.
+CREATE OR REPLACE FUNCTION shiftboss.pick(p_lanes bigint[], p_tenants text[], p_marks timestamptz[], p_limit int, p_now timestamptz)
+RETURNS uuid[] LANGUAGE plpgsql AS $$
+DECLARE
+    v_ids uuid[];
+    v_turn text := random()::text;
+BEGIN
+    IF cardinality(p_lanes) = 1 THEN
+        SELECT array_agg(t.id) INTO v_ids FROM (
+            SELECT t.id FROM public.tasks t
+            WHERE t.lane = p_lanes[1] AND t.status = 'Queued' AND t.hold IS NULL
+              AND coalesce(t.run_at, t.created_at) >= p_marks[1] AND coalesce(t.run_at, t.created_at) <= p_now
+            ORDER BY coalesce(t.run_at, t.created_at), t.id LIMIT p_limit FOR UPDATE SKIP LOCKED) t;
+        RETURN v_ids;
+    END IF;
+    SELECT array_agg(c.id) INTO v_ids FROM (
+        SELECT x.id FROM (
+            SELECT t.id, t.ready_at, l.tenant,
+                row_number() OVER (PARTITION BY l.tenant ORDER BY t.ready_at, t.id) / coalesce(n.weight, 1) AS turn
+            FROM unnest(p_lanes, p_tenants, p_marks) l (lane, tenant, mark)
+            CROSS JOIN LATERAL (
+                SELECT t.id, coalesce(t.run_at, t.created_at) AS ready_at FROM public.tasks t
+                WHERE t.lane = l.lane AND t.status = 'Queued' AND t.hold IS NULL
+                  AND coalesce(t.run_at, t.created_at) >= l.mark AND coalesce(t.run_at, t.created_at) <= p_now
+                ORDER BY coalesce(t.run_at, t.created_at), t.id LIMIT p_limit FOR UPDATE SKIP LOCKED) t
+            LEFT JOIN shiftboss.tenants n ON n.name = l.tenant
+        ) x
+        ORDER BY x.turn, hashtext(x.tenant || v_turn), x.ready_at, x.id LIMIT p_limit) c;
+    RETURN v_ids;
+END $$;
+
+-- Give chosen tasks to a chosen worker: the coordinator's way, after its scheduler has decided. Limits and pauses hold.
+CREATE OR REPLACE FUNCTION shiftboss.assign(p_ids uuid[], p_worker text, p_lease interval DEFAULT NULL)
+RETURNS TABLE (id uuid, lease bigint, task_type text, params jsonb, attempt int, max_attempts smallint, queue text,
+    priority smallint, tenant text, timeout interval, deadline timestamptz, created_at timestamptz, ready_at timestamptz,
+    started_at timestamptz, lane bigint, run_id uuid, metadata jsonb)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    v_now timestamptz := shiftboss.now();
+    w public.workers;
+    v_ids uuid[];
+    v_room int;
+    one record;
+BEGIN
+    w := shiftboss.admit(p_worker);
+    IF shiftboss.ending(w) OR w.paused OR w.draining THEN
+        RETURN;
+    END IF;
+    SELECT array_agg(t.id) INTO v_ids FROM (
+        SELECT t.id FROM public.tasks t
+        WHERE t.id = ANY (p_ids) AND t.status = 'Queued' AND t.hold IS NULL AND coalesce(t.run_at, t.created_at) <= v_now
+          AND shiftboss.capable(w, t.queue, t.task_type, t.requires)
+          AND NOT EXISTS (SELECT FROM shiftboss.pauses p WHERE
+              (p.kind = 'queue' AND p.name = t.queue) OR (p.kind = 'task_type' AND p.name = t.task_type))
+          AND NOT EXISTS (SELECT FROM shiftboss.limits x WHERE
+              (x.kind = 'queue' AND x.name = t.queue) OR (x.kind = 'task_type' AND x.name = t.task_type))
+        FOR UPDATE SKIP LOCKED) t;
+    RETURN QUERY SELECT * FROM shiftboss.take(v_ids, p_worker, p_lease);
+    FOR one IN
+        SELECT DISTINCT t.lane, t.queue, t.task_type FROM public.tasks t
+        JOIN shiftboss.limits x ON (x.kind = 'queue' AND x.name = t.queue) OR (x.kind = 'task_type' AND x.name = t.task_type)
+        WHERE t.id = ANY (p_ids) AND t.status = 'Queued' AND shiftboss.capable(w, t.queue, t.task_type, t.requires)
+          AND NOT EXISTS (SELECT FROM shiftboss.pauses p WHERE
+              (p.kind = 'queue' AND p.name = t.queue) OR (p.kind = 'task_type' AND p.name = t.task_type))
+        ORDER BY t.lane
+    LOOP
+        PERFORM FROM shiftboss.limits x WHERE (x.kind = 'queue' AND x.name = one.queue)
+            OR (x.kind = 'task_type' AND x.name = one.task_type) ORDER BY x.kind, x.name FOR UPDATE;
+        SELECT count(*) INTO v_room FROM public.tasks t WHERE t.id = ANY (p_ids) AND t.status = 'Queued' AND t.lane = one.lane;
+        RETURN QUERY SELECT * FROM shiftboss.take(
+            shiftboss.pick_limited(one.lane, one.queue, one.task_type, v_room, v_now), p_worker, p_lease);
+    END LOOP;
+END $$;

@@ -1,0 +1,245 @@
+-- Who is in the fleet. A worker holds all its leases by one row: beating extends them all, silence loses them all.
+
+-- Make a worker known by its first claim or beat; what it is comes with register().
+CREATE OR REPLACE FUNCTION shiftboss.admit(p_worker text) RETURNS public.workers LANGUAGE plpgsql AS $$
+DECLARE
+    w public.workers;
+    v_now timestamptz := shiftboss.now();
+BEGIN
+    IF coalesce(trim(p_worker), '') = '' THEN
+        RAISE EXCEPTION 'a worker id must not be empty' USING ERRCODE = 'invalid_parameter_value',
+            HINT = 'Pass a stable name, for example the host name and a number.';
+    END IF;
+    SELECT * INTO w FROM public.workers WHERE id = p_worker;
+    IF NOT FOUND THEN
+        INSERT INTO public.workers (id, instance_type, status, last_heartbeat, lease_expires_at, created_at)
+        VALUES (p_worker, 'external', 'active', v_now, v_now + interval '5 minutes', v_now)
+        ON CONFLICT (id) DO UPDATE SET id = excluded.id RETURNING * INTO w;
+        PERFORM shiftboss.note('worker.joined', p_worker, NULL, NULL, '{"instance_type": "external"}');
+    ELSIF w.status = 'inactive' OR w.lease_expires_at IS NULL OR w.lease_expires_at < v_now + w.lease_time * 0.5 THEN
+        -- a claim is a sign of life as well; written only when it makes a difference
+        UPDATE public.workers SET lease_expires_at = v_now + lease_time, last_heartbeat = coalesce(last_heartbeat, v_now),
+            status = CASE status WHEN 'inactive' THEN 'active' ELSE status END,
+            metadata = CASE status WHEN 'inactive' THEN metadata || '{"auto_promoted": true}' ELSE metadata END
+        WHERE id = p_worker RETURNING * INTO w;
+    END IF;
+    RETURN w;
+END $$;
+
+CREATE OR REPLACE FUNCTION shiftboss.note(p_kind text, p_worker text DEFAULT NULL, p_component text DEFAULT NULL,
+    p_task uuid DEFAULT NULL, p_details jsonb DEFAULT '{}') RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    v_id bigint;
+BEGIN
+    INSERT INTO shiftboss.events (kind, worker_id, component, task_id, details)
+    VALUES (p_kind, p_worker, p_component, p_task, coalesce(p_details, '{}')) RETURNING id INTO v_id;
+    PERFORM pg_notify('shiftboss_events', v_id::text);
+    RETURN v_id;
+END $$;
+
+-- A worker joins, or comes back under its old name: whatever its former self still held is lost.
+CREATE OR REPLACE FUNCTION shiftboss.register(p_worker text, p_instance_type text DEFAULT 'process', p_queues text[] DEFAULT NULL,
+    p_capabilities jsonb DEFAULT '{}', p_resource_limits jsonb DEFAULT '{}', p_region text DEFAULT NULL,
+    p_host text DEFAULT NULL, p_pid int DEFAULT NULL, p_version text DEFAULT NULL, p_incarnation uuid DEFAULT NULL,
+    p_lease_time interval DEFAULT '30 seconds', p_metadata jsonb DEFAULT '{}') RETURNS public.workers
+LANGUAGE plpgsql AS $$
+DECLARE
+    w public.workers;
+    v_now timestamptz := shiftboss.now();
+BEGIN
+    IF coalesce(trim(p_worker), '') = '' THEN
+        RAISE EXCEPTION 'a worker id must not be empty' USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF p_capabilities ? 'task_types' AND jsonb_typeof(p_capabilities -> 'task_types') <> 'array' THEN
+        RAISE EXCEPTION 'capabilities.task_types must be an array' USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    INSERT INTO public.workers (id, instance_type, status, last_heartbeat, metadata, created_at, queues, capabilities,
+        resource_limits, region, host, pid, version, incarnation, lease_time, lease_expires_at)
+    VALUES (p_worker, p_instance_type, 'active', v_now, coalesce(p_metadata, '{}'), v_now, p_queues,
+        coalesce(p_capabilities, '{}'), coalesce(p_resource_limits, '{}'), p_region, p_host, p_pid, p_version,
+        p_incarnation, p_lease_time, v_now + p_lease_time)
+    ON CONFLICT (id) DO UPDATE SET
+        instance_type = excluded.instance_type, status = 'active', last_heartbeat = v_now,
+        metadata = (workers.metadata - 'orchestrator_status') || excluded.metadata, queues = excluded.queues,
+        capabilities = excluded.capabilities, resource_limits = excluded.resource_limits, region = excluded.region,
+        host = excluded.host, pid = excluded.pid, version = excluded.version, incarnation = excluded.incarnation,
+        lease_time = excluded.lease_time, lease_expires_at = excluded.lease_expires_at, draining = false
+    RETURNING * INTO w;
+    PERFORM shiftboss.lose_worker(ARRAY[p_worker], 'lost', 'its worker was started again');
+    PERFORM shiftboss.note('worker.joined', p_worker, NULL, NULL,
+        jsonb_build_object('instance_type', p_instance_type, 'host', p_host, 'pid', p_pid, 'version', p_version));
+    RETURN w;
+END $$;
+
+-- One beat: extends every lease of the worker, brings its figures, takes home what it must do. p_leases are all leases
+-- that it believes to hold: those it no longer has come back in `lost`; those it never heard of (the answer to its claim
+-- was lost) go back to the queue without spending an attempt.
+CREATE OR REPLACE FUNCTION shiftboss.beat(p_worker text, p_leases bigint[] DEFAULT NULL, p_usage jsonb DEFAULT NULL,
+    p_stats jsonb DEFAULT NULL)
+RETURNS TABLE (known boolean, status text, paused boolean, draining boolean, cancel bigint[], lost bigint[])
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    w public.workers;
+    v_now timestamptz := shiftboss.now();
+    v_held bigint[];
+    v_forgotten uuid[];
+    v_forgotten_leases bigint[];
+BEGIN
+    UPDATE public.workers x SET last_heartbeat = v_now, lease_expires_at = v_now + x.lease_time,
+        resource_usage = coalesce(p_usage, x.resource_usage),
+        status = CASE x.status WHEN 'inactive' THEN 'active' ELSE x.status END
+    WHERE x.id = p_worker RETURNING * INTO w;
+    IF w.id IS NULL THEN
+        RETURN QUERY SELECT false, NULL::text, false, false, '{}'::bigint[], coalesce(p_leases, '{}');
+        RETURN;
+    END IF;
+    IF p_stats IS NOT NULL THEN
+        PERFORM shiftboss.count_work(p_worker, p_stats);
+    END IF;
+    SELECT array_agg(t.lease), array_agg(t.lease) FILTER (WHERE t.cancel_requested_at IS NOT NULL),
+        array_agg(t.id) FILTER (WHERE t.lease <> ALL (p_leases) AND t.generation_started_at < v_now - interval '15 seconds'),
+        array_agg(t.lease) FILTER (WHERE t.lease <> ALL (p_leases) AND t.generation_started_at < v_now - interval '15 seconds')
+    INTO v_held, cancel, v_forgotten, v_forgotten_leases
+    FROM public.tasks t WHERE t.status = 'In Progress' AND t.worker_id = p_worker;
+    IF v_forgotten IS NOT NULL THEN
+        PERFORM shiftboss.defer(v_forgotten, v_forgotten_leases, array_fill(interval '0', ARRAY[cardinality(v_forgotten)]),
+            array_fill('the worker never heard of it'::text, ARRAY[cardinality(v_forgotten)]));
+    END IF;
+    known := true;
+    status := w.status;
+    paused := w.paused;
+    draining := w.draining OR shiftboss.ending(w);
+    cancel := coalesce(cancel, '{}');
+    lost := ARRAY(SELECT l FROM unnest(p_leases) l WHERE l <> ALL (coalesce(v_held, '{}')));
+    RETURN NEXT;
+END $$;
+
+-- Many workers' beats in one call: the coordinator's way.
+CREATE OR REPLACE FUNCTION shiftboss.beat_many(p_workers text[], p_usages jsonb[] DEFAULT NULL)
+RETURNS TABLE (id text, status text, paused boolean, draining boolean) LANGUAGE sql AS $$
+    UPDATE public.workers x SET last_heartbeat = shiftboss.now(), lease_expires_at = shiftboss.now() + x.lease_time,
+        resource_usage = coalesce(b.usage, x.resource_usage),
+        status = CASE x.status WHEN 'inactive' THEN 'active' ELSE x.status END
+    FROM unnest(p_workers, p_usages) b (id, usage) WHERE x.id = b.id
+    RETURNING x.id, x.status, x.paused, x.draining OR shiftboss.ending(x)
+$$;
+
+CREATE OR REPLACE FUNCTION shiftboss.add_buckets(a bigint[], b bigint[]) RETURNS bigint[] LANGUAGE sql IMMUTABLE AS $$
+    SELECT coalesce(array_agg(coalesce(x, 0) + coalesce(y, 0) ORDER BY n), '{}')
+    FROM unnest(a, b) WITH ORDINALITY u (x, y, n)
+$$;
+
+CREATE OR REPLACE AGGREGATE shiftboss.sum_buckets(bigint[]) (
+    SFUNC = shiftboss.add_buckets, STYPE = bigint[], INITCOND = '{}', PARALLEL = SAFE);
+
+-- Add what a worker did: [{"queue", "task_type", "completed", "failed", "seconds", "buckets": [..]}].
+CREATE OR REPLACE FUNCTION shiftboss.count_work(p_worker text, p_stats jsonb) RETURNS void LANGUAGE sql AS $$
+    INSERT INTO shiftboss.stats AS s (minute, worker_id, queue, task_type, completed, failed, seconds, buckets)
+    SELECT date_trunc('minute', shiftboss.now()), p_worker, x.queue, x.task_type, coalesce(x.completed, 0),
+        coalesce(x.failed, 0), coalesce(x.seconds, 0), coalesce(x.buckets, '{}')
+    FROM jsonb_to_recordset(p_stats) AS x (queue text, task_type text, completed bigint, failed bigint,
+        seconds double precision, buckets bigint[])
+    ON CONFLICT (minute, worker_id, queue, task_type) DO UPDATE SET
+        completed = s.completed + excluded.completed, failed = s.failed + excluded.failed,
+        seconds = s.seconds + excluded.seconds, buckets = shiftboss.add_buckets(s.buckets, excluded.buckets)
+$$;
+
+-- These workers are gone: whatever they held is an attempt lost or, where the process is known to have died under it,
+-- crashed. Returns how many tasks that were.
+CREATE OR REPLACE FUNCTION shiftboss.lose_worker(p_workers text[], p_outcome text DEFAULT 'lost', p_reason text DEFAULT NULL)
+RETURNS int LANGUAGE plpgsql AS $$
+DECLARE
+    v_ids uuid[];
+    v_leases bigint[];
+    v_count int;
+BEGIN
+    SELECT array_agg(id), array_agg(lease), count(*) INTO v_ids, v_leases, v_count FROM (
+        SELECT id, lease FROM public.tasks WHERE status = 'In Progress' AND worker_id = ANY (p_workers)
+        ORDER BY id FOR NO KEY UPDATE) t;
+    IF v_count > 0 THEN
+        PERFORM shiftboss.fail(v_ids, v_leases, array_fill(coalesce(p_reason, 'its worker is gone'), ARRAY[v_count]),
+            array_fill(p_outcome, ARRAY[v_count]));
+    END IF;
+    RETURN v_count;
+END $$;
+
+-- A worker leaves by itself: what it still holds goes back without spending an attempt.
+CREATE OR REPLACE FUNCTION shiftboss.leave(p_worker text, p_status text DEFAULT 'inactive') RETURNS int LANGUAGE plpgsql AS $$
+DECLARE
+    v_ids uuid[];
+    v_leases bigint[];
+    v_count int;
+BEGIN
+    SELECT array_agg(id), array_agg(lease), count(*) INTO v_ids, v_leases, v_count
+    FROM public.tasks WHERE status = 'In Progress' AND worker_id = p_worker;
+    IF v_count > 0 THEN
+        PERFORM shiftboss.defer(v_ids, v_leases, array_fill(interval '0', ARRAY[v_count]),
+            array_fill('its worker stopped'::text, ARRAY[v_count]));
+    END IF;
+    UPDATE public.workers SET status = CASE status WHEN 'terminated' THEN status ELSE p_status END,
+        lease_expires_at = NULL, pid = NULL WHERE id = p_worker;
+    IF FOUND THEN
+        PERFORM shiftboss.note('worker.left', p_worker, NULL, NULL, jsonb_build_object('returned_tasks', v_count));
+    END IF;
+    RETURN v_count;
+END $$;
+
+-- The rescuer's round: leases that ran out, deadlines that passed while waiting, keys whose parked tasks were forgotten,
+-- lanes that nobody registered. Safe to run anywhere at any time; returns what it did.
+CREATE OR REPLACE FUNCTION shiftboss.rescue(p_limit int DEFAULT 1000)
+RETURNS TABLE (workers_lost int, tasks_rescued int, tasks_expired int) LANGUAGE plpgsql AS $$
+DECLARE
+    v_now timestamptz := shiftboss.now();
+    v_gone text;
+    v_ids uuid[];
+    v_leases bigint[];
+    v_count int;
+BEGIN
+    workers_lost := 0; tasks_rescued := 0;
+    FOR v_gone IN UPDATE public.workers SET status = 'inactive' WHERE id IN (
+                      SELECT id FROM public.workers WHERE status = 'active' AND lease_expires_at < v_now
+                      FOR UPDATE SKIP LOCKED) RETURNING id LOOP
+        v_count := shiftboss.lose_worker(ARRAY[v_gone], 'lost', 'its worker stopped beating');
+        PERFORM shiftboss.note('worker.lost', v_gone, NULL, NULL, jsonb_build_object('reason', 'no beat in time', 'tasks', v_count));
+        workers_lost := workers_lost + 1;
+        tasks_rescued := tasks_rescued + v_count;
+    END LOOP;
+    -- leases of their own, and tasks of workers that are no longer there or were found silent while they claimed
+    SELECT array_agg(id), array_agg(lease), count(*) INTO v_ids, v_leases, v_count FROM (
+        SELECT t.id, t.lease FROM public.tasks t
+        WHERE t.status = 'In Progress' AND (t.lease_expires_at < v_now
+            OR (t.lease_expires_at IS NULL AND NOT EXISTS (
+                SELECT FROM public.workers w WHERE w.id = t.worker_id AND w.lease_expires_at >= v_now)
+                AND coalesce(t.generation_started_at, t.created_at) < v_now - interval '5 seconds'))
+        LIMIT p_limit FOR NO KEY UPDATE SKIP LOCKED) t;
+    IF v_count > 0 THEN
+        PERFORM shiftboss.fail(v_ids, v_leases, array_fill('its lease ran out'::text, ARRAY[v_count]),
+            array_fill('lost'::text, ARRAY[v_count]));
+        tasks_rescued := tasks_rescued + v_count;
+    END IF;
+    tasks_expired := shiftboss.expire(p_limit);
+    PERFORM shiftboss.unpark(ARRAY(SELECT DISTINCT task_type FROM public.tasks WHERE status = 'Queued' AND hold = 'limit'));
+    RETURN NEXT;
+END $$;
+
+-- Queued tasks whose deadline has passed will never be wanted: they fail with that reason.
+CREATE OR REPLACE FUNCTION shiftboss.expire(p_limit int DEFAULT 1000) RETURNS int LANGUAGE plpgsql AS $$
+DECLARE
+    v_count int;
+    v_parents uuid[];
+    v_awaited uuid[];
+BEGIN
+    WITH late AS (
+        SELECT id FROM public.tasks WHERE status = 'Queued' AND deadline <= shiftboss.now()
+        ORDER BY deadline LIMIT p_limit FOR UPDATE SKIP LOCKED
+    ), ended AS (
+        UPDATE public.tasks t SET status = 'Failed', hold = NULL, generation_processed_at = shiftboss.now(),
+            updated_at = shiftboss.now(), error_message = 'its deadline passed before it could run'
+        FROM late WHERE t.id = late.id RETURNING t.id, t.has_dependants, t.awaited
+    )
+    SELECT count(*), array_agg(id) FILTER (WHERE has_dependants), array_agg(id) FILTER (WHERE awaited)
+    INTO v_count, v_parents, v_awaited FROM ended;
+    PERFORM shiftboss.after_end(v_parents, v_awaited, NULL);
+    RETURN v_count;
+END $$;
