@@ -18,6 +18,7 @@ from shiftboss.db.embedded import EmbeddedServer
 from shiftboss.db.events import Events
 from shiftboss.db.migrate import is_current, migrate
 from shiftboss.db.tasks import Tasks
+from shiftboss.db.tracking import Tracking
 from shiftboss.db.workers import Workers
 from shiftboss.model.errors import DatabaseUnavailable, MigrationError
 from shiftboss.model.settings import Settings
@@ -89,6 +90,10 @@ class Database:
     @cached_property
     def events(self) -> Events:
         return Events(self)
+
+    @cached_property
+    def tracking(self) -> Tracking:
+        return Tracking(self)
 
     async def close(self) -> None:
         """Give back all connections, and the embedded server if this was one of its users."""

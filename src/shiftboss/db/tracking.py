@@ -1,0 +1,63 @@
+"""Worker tracking: one method per SQL function of schema `ai`, and whether this role may use them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+if TYPE_CHECKING:
+    from shiftboss.db.database import Database
+
+# information_schema shows only what the role has a privilege on; the catalog shows everything.
+FIND = """
+SELECT EXISTS (SELECT FROM information_schema.tables WHERE table_schema = 'ai'
+                                                       AND table_name = 'vectorizer_worker_process') AS visible,
+       EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+               WHERE n.nspname = 'ai' AND c.relname = 'vectorizer_worker_process') AS present
+"""
+
+
+class Availability(StrEnum):
+    """Whether tracking can be used: HIDDEN is a missing privilege, ABSENT a missing table."""
+
+    AVAILABLE = "available"
+    HIDDEN = "hidden"
+    ABSENT = "absent"
+
+
+class Tracking:
+    """The incarnations of worker processes and the totals of vectorizers."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    async def available(self) -> Availability:
+        row = await self._db.fetch_one(FIND)
+        assert row is not None
+        if row["visible"]:
+            return Availability.AVAILABLE
+        return Availability.HIDDEN if row["present"] else Availability.ABSENT
+
+    async def worker_start(self, version: str, expected_heartbeat_interval: timedelta) -> UUID:
+        row = await self._db.fetch_one(
+            "SELECT ai._worker_start(%s, %s) AS id", [version, expected_heartbeat_interval]
+        )
+        assert row is not None
+        id: UUID = row["id"]
+        return id
+
+    async def worker_heartbeat(
+        self, worker_id: UUID, successes: int, errors: int, error_message: str | None
+    ) -> None:
+        await self._db.execute(
+            "SELECT ai._worker_heartbeat(%s, %s, %s, %s)", [worker_id, successes, errors, error_message]
+        )
+
+    async def worker_progress(
+        self, worker_id: UUID | None, vectorizer_id: int, successes: int, error_message: str | None
+    ) -> None:
+        await self._db.execute(
+            "SELECT ai._worker_progress(%s, %s, %s, %s)", [worker_id, vectorizer_id, successes, error_message]
+        )
