@@ -43,6 +43,15 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         shutil.rmtree(directory, ignore_errors=True)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    # In CI nothing is left out: there a missing browser fails the test.
+    if os.environ.get("CI") == "true" or shutil.which("chromium") or shutil.which("chromium-browser"):
+        return
+    for item in items:
+        if item.get_closest_marker("browser"):
+            item.add_marker(pytest.mark.skip(reason="no chromium on this machine"))
+
+
 @pytest.fixture(scope="session")
 def server_url() -> Iterator[str]:
     """The shared server, with a migrated template database in it."""

@@ -50,13 +50,12 @@ class EmbeddedServer:
                 # Waits while a keeper that found no users is still shutting its server down.
                 self._users_fd = _taken(lock(self._layout.users_lock, fcntl.LOCK_SH))
             os.utime(self._users_fd)
-            state = self._running() or self._start()
+            return self._url(self._answering())
         except BaseException:
             self.release()
             raise
         finally:
             os.close(start_fd)
-        return self._url(state)
 
     def release(self) -> None:
         """Stop being a user. The last one to go lets the server stop."""
@@ -114,6 +113,26 @@ class EmbeddedServer:
                 f"no space left for a database in {self.data_dir} (100 MB are needed)",
                 hint="free some space, or choose another place with --data-dir or SHIFTBOSS_DATA_DIR",
             )
+
+    def _answering(self) -> State:
+        """A server that answers: the state of one that is just being killed is not believed."""
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            state = self._running() or self._start()
+            if self._answers(state):
+                return state
+            if time.monotonic() > deadline:
+                raise self._failure("the embedded server runs but does not answer")
+            time.sleep(POLL_SECONDS)
+
+    def _answers(self, state: State) -> bool:
+        import psycopg  # late: `--help` and the keeper import this module's neighbours without the driver
+
+        try:
+            psycopg.connect(self._url(state), connect_timeout=5).close()
+        except psycopg.OperationalError:
+            return False
+        return True
 
     def _running(self) -> State | None:
         """Wait while a keeper is between two states; None when there is no keeper."""

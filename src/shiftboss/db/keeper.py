@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import json
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -36,6 +37,9 @@ class Keeper:
         self._restarts = 0
 
     def start(self) -> None:
+        if crashed := self._layout.read_state():  # its keeper had no time to clear up
+            shutil.rmtree(crashed.socket_dir, ignore_errors=True)
+        self._layout.write_state(None)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self._on_signal)
         self._server.prepare()

@@ -1,0 +1,82 @@
+"""`shiftboss db` as a shell uses it, on a server of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from shiftboss.db.embedded import EmbeddedServer
+
+
+class Shell:
+    def __init__(self, data_dir: Path) -> None:
+        self.server = EmbeddedServer(data_dir, settings={"fsync": "off", "shared_buffers": "16MB"})
+
+    def __call__(self, *args: str, **env: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "shiftboss", "db", *args],
+            capture_output=True,
+            text=True,
+            env=os.environ | {"SHIFTBOSS_DATA_DIR": str(self.server.data_dir)} | env,
+            check=False,
+        )
+
+
+@pytest.fixture
+def db_command(tmp_path: Path) -> Iterator[Shell]:
+    shell = Shell(tmp_path / "data")
+    yield shell
+    shell.server.release()
+    shell.server.stop()
+
+
+def test_the_printed_url_opens_the_server(db_command: Shell) -> None:
+    url = db_command("url").stdout.strip()
+    with psycopg.connect(url) as conn:  # the server lingers long enough for this
+        assert conn.execute("SELECT 42").fetchone() == (42,)
+
+
+def test_migrate_status_shell_stop(db_command: Shell) -> None:
+    assert "not running" in db_command("status").stdout
+    url = db_command.server.acquire()
+    assert "not current, run `shiftboss db migrate`" in db_command("status").stdout
+
+    shown = db_command("migrate", "--dry-run").stdout
+    assert "CREATE TABLE IF NOT EXISTS public.tasks" in shown
+    assert "applied 0001_core" in db_command("migrate").stdout
+    assert "no new migrations" in db_command("migrate").stdout
+
+    status = db_command("status")
+    assert "schema: current" in status.stdout
+    assert url.split("@")[0] not in status.stdout  # no password on the screen
+
+    counted = db_command("shell", "--", "-Atc", "SELECT count(*) FROM tasks")
+    assert (counted.returncode, counted.stdout) == (0, "0\n")
+    assert db_command("shell", "--", "-c", "nonsense").returncode != 0
+
+    assert db_command("stop").stdout == "stopped\n"
+    assert db_command("stop").stdout == "it was not running\n"
+
+
+def test_reset_asks_first(db_command: Shell) -> None:
+    with psycopg.connect(db_command.server.acquire(), autocommit=True) as conn:
+        conn.execute("CREATE TABLE kept ()")
+    refused = db_command("reset")
+    assert refused.returncode != 0
+    assert db_command.server.running()
+    assert db_command("reset", "--yes").returncode == 0
+    with psycopg.connect(db_command.server.acquire()) as conn:
+        assert conn.execute("SELECT to_regclass('kept')").fetchone() == (None,)
+
+
+@pytest.mark.parametrize("command", ["stop", "reset"])
+def test_a_server_of_yours_is_never_stopped_or_reset(db_command: Shell, command: str) -> None:
+    refused = db_command(command, SHIFTBOSS_DATABASE_URL="postgresql://somewhere/else")
+    assert refused.returncode == 2
+    assert "for the embedded server only" in refused.stderr

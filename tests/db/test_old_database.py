@@ -1,0 +1,55 @@
+"""The real schema on a database that already holds older tables with rows: the documented columns only."""
+
+from __future__ import annotations
+
+import psycopg
+
+from shiftboss.db.migrate import is_current, migrate
+
+OLD = """
+CREATE TABLE tasks (
+    id uuid PRIMARY KEY DEFAULT gen_random_uuid(), status text, task_type text, params jsonb, attempts int,
+    worker_id text, generation_started_at timestamptz, generation_processed_at timestamptz,
+    error_message text, result_data jsonb, created_at timestamptz DEFAULT now(), updated_at timestamptz);
+CREATE TABLE workers (
+    id text PRIMARY KEY, instance_type text, status text, last_heartbeat timestamptz, metadata jsonb,
+    created_at timestamptz DEFAULT now());
+CREATE INDEX idx_workers_status_heartbeat ON workers (status, last_heartbeat);
+INSERT INTO workers (id, instance_type, status, metadata) VALUES
+    ('gpu-1', 'external', 'active', '{"rack": 7}');
+INSERT INTO tasks (task_type, status, params, attempts, created_at) VALUES
+    ('render', 'Queued', '{"n": 1}', NULL, now() - interval '1 day'),
+    ('render', 'Complete', NULL, 1, now() - interval '2 days');
+INSERT INTO tasks (task_type, status, params, worker_id, generation_started_at) VALUES
+    ('render', 'In Progress', '{"n": 2}', 'gpu-1', now());
+"""
+
+
+async def test_old_rows_are_kept_and_work_on(empty_database_url: str) -> None:
+    with psycopg.connect(empty_database_url, autocommit=True) as conn:
+        conn.execute(OLD)
+        await migrate(empty_database_url)
+        assert conn.execute("SELECT status, count(*) FROM tasks GROUP BY 1 ORDER BY 1").fetchall() == [
+            ("Complete", 1),
+            ("In Progress", 1),
+            ("Queued", 1),
+        ]
+        claimed = conn.execute("SELECT id, task_data FROM func_claim_available_task('gpu-1')").fetchone()
+        assert claimed is not None
+        assert claimed[1] == {"n": 1}
+        conn.execute("SELECT func_mark_task_complete(%s, NULL)", [claimed[0]])
+        done = conn.execute("SELECT status, worker_id FROM tasks WHERE id = %s", [claimed[0]]).fetchone()
+        assert done == ("Complete", "gpu-1")
+        assert conn.execute("SELECT metadata->>'rack' FROM workers").fetchall() == [("7",)]
+    assert (await migrate(empty_database_url)).applied == []
+    assert await is_current(empty_database_url)
+
+
+async def test_a_plain_insert_of_an_old_client_still_runs(empty_database_url: str) -> None:
+    with psycopg.connect(empty_database_url, autocommit=True) as conn:
+        conn.execute(OLD)
+        conn.execute("DELETE FROM tasks")
+        await migrate(empty_database_url)
+        conn.execute("INSERT INTO tasks (task_type, params) VALUES ('render', '{}')")
+        claimed = conn.execute("SELECT task_type FROM func_claim_available_task('gpu-1')").fetchall()
+    assert claimed == [("render",)]
