@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
@@ -37,6 +37,27 @@ class DatabaseSettings(Section):
 
 class WorkerSettings(Section):
     """Workers that run tasks."""
+
+    concurrency: int = Field(default=10, ge=1, le=10_000)
+    """Tasks at a time in one process."""
+    batch: int = Field(default=500, ge=1, le=10_000)
+    """Most tasks to claim at once; how many are claimed ahead follows from how long they take."""
+    beat_seconds: float = Field(default=5.0, gt=0)
+    lease_seconds: float = Field(default=30.0, gt=0)
+    """Without a beat for this long, the worker's tasks go to others; it stops itself before."""
+    poll_seconds: float = Field(default=1.0, gt=0)
+    grace_seconds: float = Field(default=20.0, ge=0)
+    """After a signal to stop: time for running tasks to end before they are given back."""
+    listen: bool = True
+    """False: poll only, as behind a transaction pooler without a direct_url."""
+    region: str | None = None
+    ai_providers: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()
+    speed: Literal["fast", "standard", "thorough"] = "standard"
+    gpu: bool = False
+    max_memory_mb: int | None = Field(default=None, ge=1)
+    """Over this the worker claims nothing new until it is below again."""
+    max_cpu_percent: float | None = Field(default=None, gt=0)
 
 
 class SupervisorSettings(Section):

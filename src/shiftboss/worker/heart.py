@@ -1,0 +1,82 @@
+"""The beat: one call extends every lease, brings the figures, takes home the orders."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+
+from shiftboss.lifecycle import Service, sleep
+from shiftboss.model.errors import ShiftbossError
+from shiftboss.model.worker import Orders
+from shiftboss.worker.source import Source
+from shiftboss.worker.tally import Tally
+
+log = structlog.get_logger()
+
+LATE = 1.0
+
+
+class Heart(Service):
+    """Beats until stopped. When beats do not land, `on_lost` is called before the leases run out."""
+
+    def __init__(
+        self,
+        source: Source,
+        tally: Tally,
+        *,
+        beat_seconds: float,
+        lease_seconds: float,
+        leases: Callable[[], list[int]],
+        usage: Callable[[], dict[str, Any]],
+        on_orders: Callable[[Orders], None],
+        on_lost: Callable[[], None],
+    ) -> None:
+        super().__init__()
+        self._source, self._tally = source, tally
+        self._every = beat_seconds
+        self._lease = lease_seconds
+        self._leases, self._usage = leases, usage
+        self._on_orders, self._on_lost = on_orders, on_lost
+        self._landed = time.monotonic()
+        self._lost = False
+
+    @property
+    def lost(self) -> bool:
+        """Our leases may be gone: nothing may be claimed until a beat lands."""
+        return self._lost
+
+    async def run(self) -> None:
+        self._landed = time.monotonic()
+        self.ready()
+        while not self.stopping.is_set():
+            began = time.monotonic()
+            await self._beat()
+            # Trouble: try often, so that the last moment before the leases run out is not slept through.
+            pause = self._every if self._landed >= began else min(self._every, self._lease / 20)
+            due = time.monotonic() + pause
+            await sleep(pause, self._source.orders, self.stopping)
+            if (late := time.monotonic() - due) > LATE:
+                log.warning("the event loop was blocked", seconds=round(late, 1))
+        await self._beat()
+
+    async def _beat(self) -> None:
+        stats = self._tally.take()
+        began = time.monotonic()
+        try:
+            orders = await self._source.beat(self._leases(), self._usage(), stats)
+        except ShiftbossError as error:
+            self._tally.put_back(stats)
+            log.warning("a beat did not land", reason=error.message)
+            if not self._lost and time.monotonic() - self._landed > self._lease * 0.7:
+                self._lost = True
+                log.error("no beat landed in time: stopping all work before the leases run out")
+                self._on_lost()
+            return
+        except BaseException:
+            self._tally.put_back(stats)
+            raise
+        self._landed, self._lost = began, False
+        self._on_orders(orders)

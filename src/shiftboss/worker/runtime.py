@@ -1,0 +1,305 @@
+"""A worker: claims ahead, runs up to its concurrency, reports in batches. Knows nothing of where tasks come from."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import deque
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from shiftboss.lifecycle import Backoff, Service, sleep
+from shiftboss.model.errors import ShiftbossError
+from shiftboss.model.settings import WorkerSettings
+from shiftboss.model.task import Cancelled, Claimed, Outcome, Postpone, Report
+from shiftboss.model.worker import Member, Orders
+from shiftboss.worker.executor import Attempt, Executor
+from shiftboss.worker.handlers import Handlers
+from shiftboss.worker.heart import Heart
+from shiftboss.worker.hooks import Ended, Hooks, Joined, Left, Started
+from shiftboss.worker.limits import Limits
+from shiftboss.worker.outbox import Outbox
+from shiftboss.worker.progress import Progress
+from shiftboss.worker.source import Source
+from shiftboss.worker.spool import Spool
+from shiftboss.worker.tally import Tally
+
+if TYPE_CHECKING:
+    from shiftboss.db import Database
+
+log = structlog.get_logger()
+
+AHEAD_SECONDS = 0.1
+HOARD_SECONDS = 1.0
+
+
+class Worker(Service):
+    """Runs until stopped or drained. `stop` gives back what does not end within the grace time."""
+
+    def __init__(
+        self,
+        source: Source,
+        handlers: Handlers,
+        member: Member,
+        settings: WorkerSettings | None = None,
+        *,
+        db: Database | None = None,
+        hooks: Hooks | None = None,
+        spool_dir: Path | None = None,
+    ) -> None:
+        super().__init__()
+        self._source, self._member = source, member
+        self._settings = settings or WorkerSettings()
+        self.grace = self._settings.grace_seconds + 15
+        self.hooks = hooks or Hooks()
+        self.tally = Tally()
+        self.limits = Limits(self._settings)
+        self._progress = Progress(source)
+        self._executor = Executor(handlers, self._progress.note, db, children=self._settings.concurrency)
+        self._spool = Spool(spool_dir) if spool_dir is not None else None
+        self._outbox = Outbox(source, self._spool)
+        self._heart = Heart(
+            source,
+            self.tally,
+            beat_seconds=self._settings.beat_seconds,
+            lease_seconds=self._settings.lease_seconds,
+            leases=self._leases,
+            usage=self._usage,
+            on_orders=self._obey,
+            on_lost=self._abandon,
+        )
+        self._inbox: deque[tuple[Claimed, float]] = deque()
+        self._running: dict[int, Attempt] = {}
+        self._space = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._paused = False
+        self._draining = False
+        self._held_back: str | None = None
+        self._pace: float | None = None
+
+    @property
+    def id(self) -> str:
+        return self._member.id
+
+    @property
+    def current(self) -> list[Claimed]:
+        """What runs now."""
+        return [attempt.task for attempt in self._running.values()]
+
+    def pause(self, paused: bool) -> None:
+        """Finish what is in hand, claim nothing new; or go on."""
+        if paused != self._paused:
+            self._paused = paused
+            log.info("paused" if paused else "resumed", worker_id=self.id)
+            self._space.set()
+
+    def drain(self) -> None:
+        """Finish what is in hand, then end."""
+        if not self._draining:
+            self._draining = True
+            log.info("draining", worker_id=self.id, running=len(self._running))
+            self._space.set()
+
+    async def run(self) -> None:
+        await self._source.join(self._member)
+        await self._outbox.start()
+        await self._redeliver()
+        await self._progress.start()
+        await self._heart.start()
+        self.hooks.emit(Joined(self.id))
+        self.ready()
+        try:
+            await self._claim()
+        finally:
+            await self._finish()
+
+    async def _redeliver(self) -> None:
+        """Results that former processes could not deliver."""
+        if self._spool is None:
+            return
+        with self._spool.left_behind() as reports:
+            if reports:
+                stale = await self._source.report(reports)
+                log.info("kept reports delivered", reports=len(reports), stale=len(stale))
+
+    # -- taking -------------------------------------------------------------------------------------------------------
+
+    async def _claim(self) -> None:
+        backoff = Backoff()
+        while not self.stopping.is_set() and not self._draining:
+            room = self._room()
+            if room <= 0:
+                await sleep(self._settings.poll_seconds, self._space, self.stopping)
+                self._space.clear()
+                self._return_hoard()
+                continue
+            try:
+                claimed = await self._source.claim(room)
+            except ShiftbossError as error:
+                log.warning("could not claim", reason=error.message)
+                await sleep(backoff.next(), self.stopping)
+                continue
+            backoff.reset()
+            now = time.monotonic()
+            self._inbox.extend((task, now) for task in claimed)
+            self._pump()
+            if not claimed:
+                await self._wait()
+
+    async def _wait(self) -> None:
+        """For a wake-up, in vain at most for the polling time; a stop ends it as well."""
+        seconds = self._settings.poll_seconds * random.uniform(0.9, 1.1)
+        wait = asyncio.ensure_future(self._source.wait(seconds))
+        stop = asyncio.ensure_future(self.stopping.wait())
+        await asyncio.wait({wait, stop}, return_when=asyncio.FIRST_COMPLETED)
+        wait.cancel()
+        stop.cancel()
+
+    def _ahead(self) -> int:
+        """How many to claim beyond what can run now: about a tenth of a second's work, none where tasks are slow."""
+        if self._pace is None:
+            return 0
+        return min(
+            self._settings.batch, int(self._settings.concurrency * AHEAD_SECONDS / max(self._pace, 1e-6))
+        )
+
+    def _room(self) -> int:
+        """How many to claim now; 0 while there is enough at hand or a reason not to."""
+        if self._paused or self._heart.lost or len(self._outbox) > 4 * self._settings.batch:
+            return 0
+        self._held_back = self.limits.exceeded()
+        if self._held_back is not None:
+            return 0
+        ahead = self._ahead()
+        room = self._settings.concurrency + ahead - len(self._inbox) - len(self._running)
+        return min(room, self._settings.batch) if room > ahead // 2 else 0
+
+    def _return_hoard(self) -> None:
+        """Tasks that were claimed ahead and are stuck behind slow ones go back, for others to take."""
+        if self._inbox and time.monotonic() - self._inbox[0][1] > HOARD_SECONDS:
+            self._pace = None
+            self._give_back("claimed ahead, but its worker was busy")
+
+    def _give_back(self, reason: str) -> None:
+        while self._inbox:
+            task, _ = self._inbox.pop()
+            self._outbox.put(Report(task, Postpone(0, reason), 0.0))
+
+    # -- running ------------------------------------------------------------------------------------------------------
+
+    def _pump(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self._inbox and len(self._running) < self._settings.concurrency:
+            task, _ = self._inbox.popleft()
+            attempt = Attempt(task)
+            self._running[task.lease] = attempt
+            attempt.handle = loop.create_task(self._attempt(attempt))
+
+    async def _attempt(self, attempt: Attempt) -> None:
+        task = attempt.task
+        if self.hooks:
+            self.hooks.emit(Started(task))
+        began = time.monotonic()
+        outcome = await self._executor.run(attempt)
+        self._end(attempt, outcome, time.monotonic() - began)
+
+    def _end(self, attempt: Attempt, outcome: Outcome, seconds: float) -> None:
+        del self._running[attempt.task.lease]
+        self._progress.forget(attempt.task.lease)
+        self._pace = seconds if self._pace is None else self._pace + 0.1 * (seconds - self._pace)
+        report = Report(attempt.task, outcome, seconds)
+        if attempt.stopped != "lost":
+            self.tally.add(report)
+            self._outbox.put(report)
+        if self.hooks:
+            self.hooks.emit(Ended(report))
+        self._pump()
+        if len(self._inbox) <= self._ahead() // 2:
+            self._space.set()
+        if not self._running:
+            self._idle.set()
+
+    # -- the fleet's word ---------------------------------------------------------------------------------------------
+
+    def _leases(self) -> list[int]:
+        waiting = [task.lease for task, _ in self._inbox]
+        return [*self._running, *waiting, *self._outbox.leases()]
+
+    def _usage(self) -> dict[str, Any]:
+        usage = self.limits.usage() | {
+            "running": len(self._running),
+            "abandoned_threads": self._executor.abandoned,
+        }
+        return usage | ({"held_back": self._held_back} if self._held_back else {})
+
+    def _obey(self, orders: Orders) -> None:
+        if not orders.known:
+            log.error("the fleet does not know this worker any more: stopping", worker_id=self.id)
+            self._abandon()
+            self.request_stop()
+            return
+        for lease in orders.cancel:
+            self._stop_one(lease, "cancel")
+        mine = self._running.keys() | {task.lease for task, _ in self._inbox}
+        for lease in mine.intersection(orders.lost):
+            self._stop_one(lease, "lost")
+        self.pause(orders.paused)
+        if orders.draining:
+            self.drain()
+
+    def _stop_one(self, lease: int, why: Any) -> None:
+        attempt = self._running.get(lease)
+        if attempt is not None:
+            attempt.stop(why)
+            return
+        for entry in list(self._inbox):
+            if entry[0].lease == lease:
+                self._inbox.remove(entry)
+                if why == "cancel":
+                    self._outbox.put(Report(entry[0], Cancelled(), 0.0))
+
+    def _abandon(self) -> None:
+        """Our leases may be gone: end all work, report none of it."""
+        self._inbox.clear()
+        for attempt in list(self._running.values()):
+            attempt.stop("lost")
+
+    # -- ending -------------------------------------------------------------------------------------------------------
+
+    async def _finish(self) -> None:
+        if not self._draining:
+            self._give_back("its worker stopped")
+        await self._rest(
+            None if self._draining and not self.stopping.is_set() else self._settings.grace_seconds
+        )
+        self._give_back("its worker stopped")
+        for attempt in list(self._running.values()):
+            attempt.stop("stop")
+        await self._rest(2.0)
+        await self._progress.stop()
+        await self._outbox.flushed(5.0)
+        await self._outbox.stop()
+        await self._heart.stop()
+        await self._executor.close()
+        try:
+            await self._source.leave()
+        except ShiftbossError as error:
+            log.warning("could not say goodbye", reason=error.message)
+        if self._spool is not None:
+            self._spool.close()
+        self.hooks.emit(Left(self.id))
+
+    async def _rest(self, seconds: float | None) -> None:
+        """Until nothing runs, or the time is over; a stop ends a drain's patience."""
+        ends = None if seconds is None else time.monotonic() + seconds
+        while self._running or (self._draining and self._inbox):
+            self._idle.clear()
+            if ends is None:
+                await sleep(3600, self._idle, self.stopping)
+                if self.stopping.is_set():
+                    ends = time.monotonic() + self._settings.grace_seconds
+            elif not await sleep(max(ends - time.monotonic(), 0), self._idle):
+                return
