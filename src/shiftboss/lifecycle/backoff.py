@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Backoff:
-    """Doubles from `base` to `maximum`, with jitter so that many who fail together do not come back together."""
+    """Doubles from `base` to `maximum`; jitter keeps those who fail together from coming back together."""
 
     base: float = 0.2
     maximum: float = 15.0

@@ -18,8 +18,8 @@ log = structlog.get_logger()
 class Service(ABC):
     """Subclasses write `run`: call `self.ready()` when up, return soon after `self.stopping` is set.
 
-    `start` returns when the service is ready and raises what `run` raised before that. `stop` may be called at any
-    time, any number of times; it raises nothing that `run` raised, `wait` does.
+    `start` returns when the service is ready and raises what `run` raised before that. `stop` may be called
+    at any time, any number of times; it raises nothing that `run` raised, `wait` does.
     """
 
     #: How long `stop` waits for `run` to return before it is cancelled.

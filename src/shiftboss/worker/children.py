@@ -1,4 +1,4 @@
-"""Child processes for CPU-bound handlers: kept warm, one task at a time each, killed when their time is over."""
+"""Child processes for CPU-bound handlers: kept warm, one task each, killed when their time is over."""
 
 from __future__ import annotations
 
@@ -90,8 +90,8 @@ class Children:
         self, child: Child, handler: Handler, task: Claimed, report: ReportProgress
     ) -> bytes | None:
         function = handler.function
-        request = {"module": function.__module__, "name": function.__qualname__, "task": task._asdict()}
-        request["task"]["timeout"] = None
+        fields = task._asdict() | {"timeout": None}
+        request = {"module": function.__module__, "name": function.__qualname__, "task": fields}
         try:
             await child.send(request)
             while "progress" in (answer := await child.receive()):

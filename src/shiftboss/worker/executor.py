@@ -1,4 +1,4 @@
-"""One attempt as a straight pipeline: resolve, bind, run under a deadline, classify. Ends in an outcome, never raises."""
+"""One attempt as a straight pipeline: resolve, bind, run under a deadline, classify. Never raises."""
 
 from __future__ import annotations
 
@@ -133,13 +133,14 @@ def _resolve(done: asyncio.Future[Any], result: Any) -> None:
 
 def _reject(done: asyncio.Future[Any], error: BaseException) -> None:
     if not done.done():
-        if isinstance(error, StopIteration):  # a future refuses this one
-            error = RuntimeError(f"handler raised {error!r}")
+        if not isinstance(error, Exception) or isinstance(error, StopIteration):
+            # These mean something to a coroutine that awaits them; here they are only a handler's failure.
+            error = RuntimeError(f"the handler raised {describe(error)}")
         done.set_exception(error)
 
 
 def _allowance(task: Claimed, handler: Handler) -> float | None:
-    """Seconds that this attempt may take: the shorter of its own timeout and the time to the task's deadline."""
+    """Seconds that this attempt may take: its timeout, or less if the task's deadline is nearer."""
     timeout = task.timeout or handler.timeout
     seconds = None if timeout is None else timeout.total_seconds()
     if task.deadline is not None:

@@ -1,4 +1,4 @@
-"""What the runtime tells whoever listens: logging, metrics and tracing hang on here, the core knows none of them."""
+"""What the runtime tells whoever listens: logging, metrics and tracing hang on here, unknown to it."""
 
 from __future__ import annotations
 

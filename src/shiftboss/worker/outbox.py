@@ -1,4 +1,4 @@
-"""Reports on their way out: gathered while the last batch is being delivered, kept on disk while nobody takes them."""
+"""Reports on their way out: delivered in batches, kept on disk while nobody takes them."""
 
 from __future__ import annotations
 

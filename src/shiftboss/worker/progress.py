@@ -21,7 +21,7 @@ class Word(NamedTuple):
 
 
 class Progress(Service):
-    """A handler's `ctx.progress` only writes into a dict: its cost does not depend on how often it is called."""
+    """A handler's `ctx.progress` only writes into a dict, so it may be called as often as one likes."""
 
     EVERY = 0.25
 

@@ -1,4 +1,4 @@
-"""A worker: claims ahead, runs up to its concurrency, reports in batches. Knows nothing of where tasks come from."""
+"""A worker: claims ahead, runs up to its concurrency, reports in batches, whatever its source."""
 
 from __future__ import annotations
 
@@ -125,8 +125,6 @@ class Worker(Service):
                 stale = await self._source.report(reports)
                 log.info("kept reports delivered", reports=len(reports), stale=len(stale))
 
-    # -- taking -------------------------------------------------------------------------------------------------------
-
     async def _claim(self) -> None:
         backoff = Backoff()
         while not self.stopping.is_set() and not self._draining:
@@ -159,7 +157,7 @@ class Worker(Service):
         stop.cancel()
 
     def _ahead(self) -> int:
-        """How many to claim beyond what can run now: about a tenth of a second's work, none where tasks are slow."""
+        """How many to claim beyond what can run now: a tenth of a second's work, none if tasks are slow."""
         if self._pace is None:
             return 0
         return min(
@@ -187,8 +185,6 @@ class Worker(Service):
         while self._inbox:
             task, _ = self._inbox.pop()
             self._outbox.put(Report(task, Postpone(0, reason), 0.0))
-
-    # -- running ------------------------------------------------------------------------------------------------------
 
     def _pump(self) -> None:
         loop = asyncio.get_running_loop()
@@ -221,8 +217,6 @@ class Worker(Service):
             self._space.set()
         if not self._running:
             self._idle.set()
-
-    # -- the fleet's word ---------------------------------------------------------------------------------------------
 
     def _leases(self) -> list[int]:
         waiting = [task.lease for task, _ in self._inbox]
@@ -266,8 +260,6 @@ class Worker(Service):
         self._inbox.clear()
         for attempt in list(self._running.values()):
             attempt.stop("lost")
-
-    # -- ending -------------------------------------------------------------------------------------------------------
 
     async def _finish(self) -> None:
         if not self._draining:

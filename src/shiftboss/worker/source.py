@@ -52,10 +52,10 @@ class Source(Protocol):
 
 
 class Marks:
-    """Up to where each lane was seen empty, so that a claim starts past dead index entries; see shiftboss.claim.
+    """Up to where each lane was seen empty: a claim starts there, past dead index entries.
 
-    Late commits and retried tasks lie before a mark: a full look finds them. It is taken when the queue runs dry and
-    every so often, but never for more than a twentieth of the time.
+    Late commits and retried tasks lie before a mark: a full look finds them. It is taken when the queue runs
+    dry and every so often, but never for more than a twentieth of the time.
     """
 
     EVERY = 1.0

@@ -1,4 +1,4 @@
-"""Reports on local disk while the database is away, so that not even the death of the worker loses a result."""
+"""Reports on local disk while the database is away: not even the death of the worker loses a result."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Spool:
 
     @contextmanager
     def left_behind(self) -> Iterator[list[Report]]:
-        """Reports of processes that are gone. Their files are removed when the block ends without an error."""
+        """Reports of processes that are gone; their files go when the block ends without an error."""
         found: list[Report] = []
         locks = []
         try:

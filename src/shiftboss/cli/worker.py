@@ -1,0 +1,53 @@
+"""`shiftboss worker`: one worker process in the foreground."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def worker(
+    target: Annotated[str, typer.Argument(help="where the handlers are, as module:app")],
+    queue: Annotated[
+        list[str] | None, typer.Option("--queue", "-q", help="serve this queue only; repeatable")
+    ] = None,
+    concurrency: Annotated[int | None, typer.Option("--concurrency", "-c", help="tasks at a time")] = None,
+    id: Annotated[
+        str | None, typer.Option("--id", help="the worker's name; default: host and process id")
+    ] = None,
+    component: Annotated[str | None, typer.Option("--component", hidden=True)] = None,
+    log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warning or error")] = "info",
+) -> None:
+    """Run one worker process until Ctrl-C. The first stops it gracefully, the second at once.
+
+    Example: shiftboss worker mymodule:app --queue emails --concurrency 20
+    """
+    from shiftboss.lifecycle.logs import configure_logs
+    from shiftboss.model.settings import Settings
+    from shiftboss.worker.process import Post, handlers_of, load, run_worker
+
+    settings = Settings.load()
+    if concurrency is not None:
+        chosen = settings.worker.model_copy(update={"concurrency": concurrency})
+        settings = settings.model_copy(update={"worker": chosen})
+    name = id or component or f"{socket.gethostname()}:{os.getpid()}"
+    configure_logs(log_level, worker_id=name)
+    post = Post(id=name, queues=queue or None, component=component)
+    handlers = handlers_of(load(target))
+    with asyncio.Runner(loop_factory=_fast_loop()) as runner:
+        runner.run(run_worker(post, handlers, settings))
+
+
+def _fast_loop() -> type[asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.Loop

@@ -1,0 +1,40 @@
+"""A running worker on a fresh database."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+import pytest
+
+from shiftboss.db import Database
+from shiftboss.model.settings import WorkerSettings
+from shiftboss.model.worker import Capabilities, Member
+from shiftboss.worker.handlers import Handlers
+from shiftboss.worker.runtime import Worker
+from shiftboss.worker.source import DatabaseSource
+
+StartWorker = Callable[..., AbstractAsyncContextManager[Worker]]
+
+
+@pytest.fixture
+def start_worker(db: Database) -> StartWorker:
+    """`async with start_worker(handlers, concurrency=2) as worker:`"""
+
+    @asynccontextmanager
+    async def start(
+        handlers: Handlers, name: str = "w1", spool_dir: Any = None, **settings: Any
+    ) -> AsyncIterator[Worker]:
+        chosen = WorkerSettings(
+            **({"beat_seconds": 0.2, "poll_seconds": 0.2, "grace_seconds": 5.0} | settings)
+        )
+        types = [handler.name for handler in handlers]
+        member = Member(
+            id=name, capabilities=Capabilities(task_types=types), lease_seconds=chosen.lease_seconds
+        )
+        worker = Worker(DatabaseSource(db), handlers, member, chosen, db=db, spool_dir=spool_dir)
+        async with worker:
+            yield worker
+
+    return start
