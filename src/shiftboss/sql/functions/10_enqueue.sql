@@ -78,8 +78,10 @@ DECLARE
     v_queue text;
 BEGIN
     INSERT INTO shiftboss.lanes (lane, queue, task_type, priority, tenant, requires)
-    SELECT DISTINCT ON (n.lane) n.lane, n.queue, n.task_type, n.priority, n.tenant, n.requires FROM arrived n
-    WHERE NOT EXISTS (SELECT FROM shiftboss.lanes l WHERE l.lane = n.lane);
+    SELECT shiftboss.lane_of(n.queue, n.task_type, n.priority, n.tenant, n.requires), n.*
+    FROM (SELECT DISTINCT queue, task_type, priority, tenant, requires FROM arrived) n
+    WHERE NOT EXISTS (SELECT FROM shiftboss.lanes l
+                      WHERE l.lane = shiftboss.lane_of(n.queue, n.task_type, n.priority, n.tenant, n.requires));
     FOR v_queue IN SELECT DISTINCT queue FROM arrived WHERE hold IS NULL AND status = 'Queued' LOOP
         PERFORM pg_notify('shiftboss_tasks', left(v_queue, 1000));
     END LOOP;
@@ -88,10 +90,12 @@ END $$;
 
 -- A task moved by hand to another lane.
 CREATE OR REPLACE FUNCTION shiftboss.announce_lane() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    v_lane bigint := shiftboss.lane_of(NEW.queue, NEW.task_type, NEW.priority, NEW.tenant, NEW.requires);
 BEGIN
     INSERT INTO shiftboss.lanes (lane, queue, task_type, priority, tenant, requires)
-    SELECT NEW.lane, NEW.queue, NEW.task_type, NEW.priority, NEW.tenant, NEW.requires
-    WHERE NOT EXISTS (SELECT FROM shiftboss.lanes l WHERE l.lane = NEW.lane);
+    SELECT v_lane, NEW.queue, NEW.task_type, NEW.priority, NEW.tenant, NEW.requires
+    WHERE NOT EXISTS (SELECT FROM shiftboss.lanes l WHERE l.lane = v_lane);
     RETURN NULL;
 END $$;
 
@@ -102,7 +106,7 @@ CREATE OR REPLACE TRIGGER prepare_task BEFORE INSERT ON public.tasks FOR EACH RO
 CREATE OR REPLACE TRIGGER announce_tasks AFTER INSERT ON public.tasks REFERENCING NEW TABLE AS arrived
     FOR EACH STATEMENT EXECUTE FUNCTION shiftboss.announce_tasks();
 CREATE OR REPLACE TRIGGER announce_lane AFTER UPDATE OF queue, task_type, priority, tenant, requires ON public.tasks
-    FOR EACH ROW WHEN (OLD.lane IS DISTINCT FROM NEW.lane) EXECUTE FUNCTION shiftboss.announce_lane();
+    FOR EACH ROW EXECUTE FUNCTION shiftboss.announce_lane();
 
 -- Enqueue from any client: a JSON array of objects whose keys are the task's columns. One row per object comes back, in
 -- order; a task whose dedup_key is already live is not made again, its id comes back with created = false.

@@ -75,7 +75,8 @@ BEGIN
         EXIT WHEN v_room <= 0;
         WITH seen AS (
             SELECT t.id, t.concurrency_key, coalesce(t.run_at, t.created_at) AS ready_at FROM public.tasks t
-            WHERE t.lane = p_lane AND t.status = 'Queued' AND t.hold IS NULL AND t.id <> ALL (v_picked)
+            WHERE shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires) = p_lane
+              AND t.status = 'Queued' AND t.hold IS NULL AND t.id <> ALL (v_picked)
               AND coalesce(t.run_at, t.created_at) <= p_now
             ORDER BY coalesce(t.run_at, t.created_at), t.id
             LIMIT CASE WHEN v_per_key IS NULL THEN v_room ELSE v_room + 200 END
@@ -109,27 +110,33 @@ CREATE OR REPLACE FUNCTION shiftboss.take(p_ids uuid[], p_worker text, p_lease i
 RETURNS TABLE (id uuid, lease bigint, task_type text, params jsonb, attempt int, max_attempts smallint, queue text,
     priority smallint, tenant text, timeout interval, deadline timestamptz, created_at timestamptz, ready_at timestamptz,
     started_at timestamptz, lane bigint, run_id uuid, metadata jsonb)
-LANGUAGE sql AS $$
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    v_now timestamptz := shiftboss.now();
+BEGIN
+    RETURN QUERY
     UPDATE public.tasks t SET
         status = 'In Progress', worker_id = p_worker, last_worker_id = p_worker,
-        lease = nextval('shiftboss.lease_seq'), lease_expires_at = shiftboss.now() + p_lease,
-        generation_started_at = shiftboss.now(), generation_processed_at = NULL, wait_reason = NULL,
-        progress = NULL, progress_message = NULL, updated_at = shiftboss.now()
+        lease = nextval('shiftboss.lease_seq'), lease_expires_at = v_now + p_lease,
+        generation_started_at = v_now, generation_processed_at = NULL, wait_reason = NULL,
+        progress = NULL, progress_message = NULL, updated_at = v_now
     WHERE t.id = ANY (p_ids) AND t.status = 'Queued'
     RETURNING t.id, t.lease, t.task_type, t.params, t.attempts + 1, t.max_attempts, t.queue, t.priority, t.tenant,
-        t.timeout, t.deadline, t.created_at, coalesce(t.run_at, t.created_at), t.generation_started_at, t.lane, t.run_id,
-        t.metadata
-$$;
+        t.timeout, t.deadline, t.created_at, coalesce(t.run_at, t.created_at), t.generation_started_at,
+        shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires), t.run_id, t.metadata;
+END $$;
 
 -- Claim up to p_limit tasks: highest priority first, then oldest; between tenants in turn, by weight. p_mark_lanes and
 -- p_mark_times say up to where the caller has seen a lane empty lately: the scan starts there, past the dead index
 -- entries that a long transaction elsewhere keeps from being removed. A hint only: without marks it starts at the front.
+-- Plans are generic: planning anew for each worker's capabilities cost more than the claim itself.
 CREATE OR REPLACE FUNCTION shiftboss.claim(p_worker text, p_limit int DEFAULT 1, p_mark_lanes bigint[] DEFAULT NULL,
     p_mark_times timestamptz[] DEFAULT NULL, p_lease interval DEFAULT NULL)
 RETURNS TABLE (id uuid, lease bigint, task_type text, params jsonb, attempt int, max_attempts smallint, queue text,
     priority smallint, tenant text, timeout interval, deadline timestamptz, created_at timestamptz, ready_at timestamptz,
     started_at timestamptz, lane bigint, run_id uuid, metadata jsonb)
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
     v_now timestamptz := shiftboss.now();
@@ -195,7 +202,8 @@ BEGIN
     IF cardinality(p_lanes) = 1 THEN
         SELECT array_agg(t.id) INTO v_ids FROM (
             SELECT t.id FROM public.tasks t
-            WHERE t.lane = p_lanes[1] AND t.status = 'Queued' AND t.hold IS NULL
+            WHERE shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires) = p_lanes[1]
+              AND t.status = 'Queued' AND t.hold IS NULL
               AND coalesce(t.run_at, t.created_at) >= p_marks[1] AND coalesce(t.run_at, t.created_at) <= p_now
             ORDER BY coalesce(t.run_at, t.created_at), t.id LIMIT p_limit FOR UPDATE SKIP LOCKED) t;
         RETURN v_ids;
@@ -207,7 +215,8 @@ BEGIN
             FROM unnest(p_lanes, p_tenants, p_marks) l (lane, tenant, mark)
             CROSS JOIN LATERAL (
                 SELECT t.id, coalesce(t.run_at, t.created_at) AS ready_at FROM public.tasks t
-                WHERE t.lane = l.lane AND t.status = 'Queued' AND t.hold IS NULL
+                WHERE shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires) = l.lane
+                  AND t.status = 'Queued' AND t.hold IS NULL
                   AND coalesce(t.run_at, t.created_at) >= l.mark AND coalesce(t.run_at, t.created_at) <= p_now
                 ORDER BY coalesce(t.run_at, t.created_at), t.id LIMIT p_limit FOR UPDATE SKIP LOCKED) t
             LEFT JOIN shiftboss.tenants n ON n.name = l.tenant
@@ -245,16 +254,18 @@ BEGIN
         FOR UPDATE SKIP LOCKED) t;
     RETURN QUERY SELECT * FROM shiftboss.take(v_ids, p_worker, p_lease);
     FOR one IN
-        SELECT DISTINCT t.lane, t.queue, t.task_type FROM public.tasks t
+        SELECT DISTINCT shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires) AS lane, t.queue, t.task_type
+        FROM public.tasks t
         JOIN shiftboss.limits x ON (x.kind = 'queue' AND x.name = t.queue) OR (x.kind = 'task_type' AND x.name = t.task_type)
         WHERE t.id = ANY (p_ids) AND t.status = 'Queued' AND shiftboss.capable(w, t.queue, t.task_type, t.requires)
           AND NOT EXISTS (SELECT FROM shiftboss.pauses p WHERE
               (p.kind = 'queue' AND p.name = t.queue) OR (p.kind = 'task_type' AND p.name = t.task_type))
-        ORDER BY t.lane
+        ORDER BY 1
     LOOP
         PERFORM FROM shiftboss.limits x WHERE (x.kind = 'queue' AND x.name = one.queue)
             OR (x.kind = 'task_type' AND x.name = one.task_type) ORDER BY x.kind, x.name FOR UPDATE;
-        SELECT count(*) INTO v_room FROM public.tasks t WHERE t.id = ANY (p_ids) AND t.status = 'Queued' AND t.lane = one.lane;
+        SELECT count(*) INTO v_room FROM public.tasks t WHERE t.id = ANY (p_ids) AND t.status = 'Queued'
+            AND shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires) = one.lane;
         RETURN QUERY SELECT * FROM shiftboss.take(
             shiftboss.pick_limited(one.lane, one.queue, one.task_type, v_room, v_now), p_worker, p_lease);
     END LOOP;

@@ -11,7 +11,7 @@ $$;
 
 -- A batch of successes. Returns the ids whose lease was stale.
 CREATE OR REPLACE FUNCTION shiftboss.complete(p_ids uuid[], p_leases bigint[], p_results jsonb[]) RETURNS uuid[]
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     v_now timestamptz := shiftboss.now();
     v_done int;

@@ -49,8 +49,10 @@ BEGIN
         RETURNING t.id
     ) SELECT coalesce(array_agg(id), '{}') INTO v_ids FROM again;
     INSERT INTO shiftboss.lanes (lane, queue, task_type, priority, tenant, requires)
-    SELECT DISTINCT ON (t.lane) t.lane, t.queue, t.task_type, t.priority, t.tenant, t.requires FROM public.tasks t
-    WHERE t.id = ANY (v_ids) AND NOT EXISTS (SELECT FROM shiftboss.lanes l WHERE l.lane = t.lane);
+    SELECT DISTINCT ON (n.lane) n.* FROM (
+        SELECT shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires) AS lane,
+            t.queue, t.task_type, t.priority, t.tenant, t.requires FROM public.tasks t WHERE t.id = ANY (v_ids)) n
+    WHERE NOT EXISTS (SELECT FROM shiftboss.lanes l WHERE l.lane = n.lane);
     FOR v_queue IN SELECT DISTINCT queue FROM public.tasks WHERE id = ANY (v_ids) LOOP
         PERFORM pg_notify('shiftboss_tasks', left(v_queue, 1000));
     END LOOP;
@@ -129,18 +131,23 @@ END $$;
 CREATE OR REPLACE FUNCTION shiftboss.tidy(p_older interval DEFAULT '7 days') RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     DELETE FROM shiftboss.lanes l WHERE l.created_at < shiftboss.now() - interval '1 day'
-        AND NOT EXISTS (SELECT FROM public.tasks t WHERE t.lane = l.lane AND t.status = 'Queued' AND t.hold IS NULL)
-        AND NOT EXISTS (SELECT FROM public.tasks t WHERE t.status = 'Queued' AND t.hold IS NOT NULL AND t.lane = l.lane);
+        AND NOT EXISTS (SELECT FROM public.tasks t WHERE t.status = 'Queued' AND t.hold IS NULL
+            AND shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires) = l.lane)
+        AND NOT EXISTS (SELECT FROM public.tasks t WHERE t.status = 'Queued' AND t.hold IS NOT NULL
+            AND shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires) = l.lane);
     DELETE FROM shiftboss.lanes l USING shiftboss.lanes k WHERE l.lane = k.lane AND l.ctid > k.ctid;
     INSERT INTO shiftboss.lanes (lane, queue, task_type, priority, tenant, requires)
     WITH RECURSIVE used AS (
-        (SELECT lane FROM public.tasks WHERE status = 'Queued' AND hold IS NULL ORDER BY lane LIMIT 1)
+        (SELECT shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires) AS lane FROM public.tasks t
+         WHERE t.status = 'Queued' AND t.hold IS NULL ORDER BY 1 LIMIT 1)
         UNION ALL
-        SELECT (SELECT t.lane FROM public.tasks t WHERE t.status = 'Queued' AND t.hold IS NULL AND t.lane > u.lane
-                ORDER BY t.lane LIMIT 1) FROM used u WHERE u.lane IS NOT NULL)
-    SELECT t.lane, t.queue, t.task_type, t.priority, t.tenant, t.requires
-    FROM used u CROSS JOIN LATERAL (SELECT * FROM public.tasks t WHERE t.lane = u.lane AND t.status = 'Queued'
-        AND t.hold IS NULL LIMIT 1) t
+        SELECT (SELECT shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires) FROM public.tasks t
+                WHERE t.status = 'Queued' AND t.hold IS NULL
+                  AND shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires) > u.lane
+                ORDER BY 1 LIMIT 1) FROM used u WHERE u.lane IS NOT NULL)
+    SELECT u.lane, t.queue, t.task_type, t.priority, t.tenant, t.requires
+    FROM used u CROSS JOIN LATERAL (SELECT * FROM public.tasks t WHERE t.status = 'Queued' AND t.hold IS NULL
+        AND shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires) = u.lane LIMIT 1) t
     WHERE NOT EXISTS (SELECT FROM shiftboss.lanes l WHERE l.lane = u.lane);
     DELETE FROM shiftboss.events WHERE at < shiftboss.now() - p_older;
     DELETE FROM shiftboss.stats WHERE minute < shiftboss.now() - p_older;
@@ -239,7 +246,8 @@ BEGIN
         RETURN NEXT;
     END IF;
     IF NOT v_found THEN
-        SELECT count(*) INTO v_running FROM (SELECT FROM public.tasks x WHERE x.lane = t.lane AND x.status = 'Queued'
+        SELECT count(*) INTO v_running FROM (SELECT FROM public.tasks x WHERE shiftboss.lane_of(x.queue, x.task_type, x.priority, x.tenant, x.requires)
+            = shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires) AND x.status = 'Queued'
             AND x.hold IS NULL AND coalesce(x.run_at, x.created_at) < coalesce(t.run_at, t.created_at) LIMIT 10001) x;
         reason := 'busy';
         detail := format('%s older tasks of its kind are ahead of it', CASE WHEN v_running > 10000 THEN 'over 10000' ELSE v_running::text END);
