@@ -16,6 +16,7 @@ from psycopg_pool import AsyncConnectionPool, PoolTimeout
 from shiftboss.db.connection import Connection, Row, connect, connection_options, translated
 from shiftboss.db.embedded import EmbeddedServer
 from shiftboss.db.events import Events
+from shiftboss.db.health import Health
 from shiftboss.db.migrate import is_current, migrate
 from shiftboss.db.tasks import Tasks
 from shiftboss.db.tracking import Tracking
@@ -86,6 +87,10 @@ class Database:
     @cached_property
     def workers(self) -> Workers:
         return Workers(self)
+
+    @cached_property
+    def health(self) -> Health:
+        return Health(self)
 
     @cached_property
     def events(self) -> Events:
