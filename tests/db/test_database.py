@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from shiftboss.db import Database
-from shiftboss.model.errors import DatabaseError, DatabaseUnavailable
+from shiftboss.model.errors import DatabaseError, DatabaseUnavailable, MigrationError
 
 
 async def test_rows_are_dicts_and_json_is_python(db: Database) -> None:
@@ -44,3 +46,27 @@ async def test_a_wrong_password_says_so(database_url: str) -> None:
 async def test_nobody_listening_says_so() -> None:
     with pytest.raises(DatabaseUnavailable, match="refused"):
         await Database.open("postgresql://shiftboss@127.0.0.1:1/shiftboss")
+
+
+async def test_the_settings_name_pool_size_and_direct_url(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHIFTBOSS_DATABASE_URL", database_url)
+    monkeypatch.setenv("SHIFTBOSS_DATABASE_DIRECT_URL", f"{database_url}?application_name=direct")
+    monkeypatch.setenv("SHIFTBOSS_DATABASE_POOL_SIZE", "1")
+    query = "SELECT current_setting('application_name') AS name"
+    async with await Database.open() as db:
+        async with db.connection():
+            with pytest.raises(TimeoutError):  # the only connection is taken
+                await asyncio.wait_for(db.fetch("SELECT 1"), 0.2)
+        async with db.dedicated() as conn:
+            assert await (await conn.execute(query)).fetchone() == {"name": "direct"}
+
+
+async def test_an_unmigrated_server_of_yours_is_refused(
+    empty_database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHIFTBOSS_DATABASE_URL", empty_database_url)
+    with pytest.raises(MigrationError) as caught:
+        await Database.open()
+    assert caught.value.hint == "run `shiftboss db migrate`"

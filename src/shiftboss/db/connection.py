@@ -49,7 +49,7 @@ def connection_options() -> dict[str, Any]:
         "autocommit": True,
         "row_factory": dict_row,
         "context": _Context(),
-        "application_name": "shiftboss",
+        "fallback_application_name": "shiftboss",
         "connect_timeout": 10,
         "keepalives_idle": 30,
         "keepalives_interval": 10,

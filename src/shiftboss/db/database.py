@@ -39,20 +39,29 @@ class Database:
         self, url: str, pool: AsyncConnectionPool[Connection], server: EmbeddedServer | None = None
     ) -> None:
         self.url = url
+        self._direct_url = url
         self._pool = pool
         self._server = server
 
     @classmethod
     async def open(
-        cls, url: str | None = None, *, data_dir: Path | None = None, min_size: int = 1, max_size: int = 10
+        cls,
+        url: str | None = None,
+        *,
+        data_dir: Path | None = None,
+        min_size: int = 1,
+        max_size: int | None = None,
     ) -> Self:
         """Open `url`, else the settings' database, else the embedded server, which is migrated on the way."""
+        settings = Settings.load()
+        max_size = max(min_size, max_size or settings.database.pool_size)
         if url is not None:
             return await cls._open(url, None, min_size, max_size)
-        settings = Settings.load()
         if settings.database.url is not None:
             await _require_current(settings.database.url)
-            return await cls._open(settings.database.url, None, min_size, max_size)
+            database = await cls._open(settings.database.url, None, min_size, max_size)
+            database._direct_url = settings.database.direct_url or database.url
+            return database
         server = EmbeddedServer(data_dir or settings.data_dir)
         url = await asyncio.to_thread(server.acquire)
         try:
@@ -154,7 +163,7 @@ class Database:
 
     def dedicated(self) -> AbstractAsyncContextManager[Connection]:
         """A connection of its own outside the pool, for LISTEN and advisory locks."""
-        return connect(self.url)
+        return connect(self._direct_url)
 
 
 async def _require_current(url: str) -> None:
