@@ -2,41 +2,159 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import asyncio
+import random
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from shiftboss.ai.protocol import Answer, Embeddings, Request, ValueT
-from shiftboss.ai.providers.local import LocalProvider
+import numpy as np
+
+from shiftboss.ai.cache import Cache, open_store
+from shiftboss.ai.configure import build_providers
+from shiftboss.ai.errors import Held
+from shiftboss.ai.protocol import Answer, Embeddings, Reply, Request, Usage, ValueT
+from shiftboss.ai.providers.fallback import Fallback
+from shiftboss.ai.router import LAST_RESORT, Router
+from shiftboss.ai.tally import CacheUse, Tally
+from shiftboss.model.errors import Defer
 from shiftboss.model.settings_ai import AISettings
+
+if TYPE_CHECKING:
+    from shiftboss.db import Database
+
+CLAIM_LEASE = 90.0
+FIRST_LOOK = 0.05
+LONGEST_LOOK = 1.0
 
 
 class AI:
-    """`async with await AI.open(settings, db) as ai: answer = await ai.complete(request)`"""
+    """`async with await AI.open(settings, db) as ai: answer = await ai.complete(request)`
 
-    def __init__(self, provider: LocalProvider) -> None:
-        self._provider = provider
+    Without a database breaker, limits and budget hold for this process only, and nothing is cached
+    (unless Redis is configured).
+    """
+
+    def __init__(self, settings: AISettings, router: Router, cache: Cache, tally: Tally) -> None:
+        self._settings = settings
+        self._router = router
+        self._cache = cache
+        self._tally = tally
+        self._under_way: dict[str, asyncio.Task[tuple[Reply, bool]]] = {}
 
     @classmethod
-    async def open(cls, settings: AISettings | None = None, db: Any = None) -> AI:
-        return cls(LocalProvider())
+    async def open(
+        cls,
+        settings: AISettings | None = None,
+        db: Database | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> AI:
+        settings = settings or AISettings()
+        shared = db.ai if db is not None else None
+        tally = Tally(shared)
+        router = Router(await build_providers(settings, shared, tally, environment))
+        return cls(settings, router, Cache(open_store(settings.cache, shared), settings.cache, tally), tally)
+
+    @property
+    def router(self) -> Router:
+        return self._router
+
+    @property
+    def cache_use(self) -> CacheUse:
+        """Hits and misses of this process."""
+        return self._tally.total
 
     async def complete(self, request: Request[ValueT]) -> Answer[ValueT]:
-        """A validated answer. Raises `Defer` when no provider may be asked now."""
-        reply = await self._provider.complete(request)
+        """A validated answer. Raises `Defer` when every provider that could answer must be waited for."""
+        route = self._router.route(request.need)
+        first = route.providers[0]
+        key = f"processed:{request.task_type}:{request.content_hash(f'{first.name}:{first.model}')}"
+        reply, cached = await self._once(key, request, route)
         value = request.schema.model_validate(reply.payload)
-        return Answer(value, reply.provider, reply.model, reply.usage)
+        return Answer(value, reply.provider, reply.model, reply.usage, cached)
+
+    async def _once(self, key: str, request: Request[Any], route: Fallback) -> tuple[Reply, bool]:
+        """Identical requests that are under way in this process share one call."""
+        task = self._under_way.get(key)
+        shared = task is not None
+        if task is None:
+            task = asyncio.create_task(self._look_up_or_ask(key, request, route))
+            self._under_way[key] = task
+            task.add_done_callback(lambda _: self._under_way.pop(key, None))
+        # Shielded: one caller's deadline must not take the answer from the others.
+        reply, cached = await asyncio.shield(task)
+        return reply, cached or shared
+
+    async def _look_up_or_ask(self, key: str, request: Request[Any], route: Fallback) -> tuple[Reply, bool]:
+        # A local answer is cheaper than the bookkeeping that keeps the fleet from making it twice.
+        lease = None if route.providers[0].name == LAST_RESORT else CLAIM_LEASE
+        pause = FIRST_LOOK
+        while (taken := await self._cache.take(key, request.task_type, lease)).state == "wait":
+            await asyncio.sleep(pause * (0.5 + random.random()))
+            pause = min(pause * 2, LONGEST_LOOK)
+        if taken.value is not None:
+            return _unpack(taken.value), True
+        return await self._ask(key, request, route, claimed=lease is not None), False
+
+    async def _ask(self, key: str, request: Request[Any], route: Fallback, *, claimed: bool) -> Reply:
+        try:
+            reply = await route.complete(request)
+        except BaseException as error:
+            if claimed:
+                await asyncio.shield(self._cache.release(key, request.task_type))
+            if isinstance(error, Held):
+                raise Defer(error.reason, error.seconds, hint=str(error)) from error
+            raise
+        stand_in = reply.provider != route.providers[0].name
+        await self._cache.put(key, request.task_type, _pack(reply), stand_in=stand_in)
+        return reply
 
     async def embed(
         self, texts: Sequence[str], model: str | None = None, provider: str | None = None
     ) -> Embeddings:
-        """One vector per text, all from one model."""
-        return await self._provider.embed(texts, model)
+        """One vector per text, in order, all from one model, asked for in batches."""
+        if not texts:
+            raise ValueError("embed needs at least one text")
+        route = self._router.embedding_route(provider or self._settings.embedding_provider)
+        size = self._settings.embedding_batch
+        try:
+            parts = [await route.embed(texts[i : i + size], model) for i in range(0, len(texts), size)]
+        except Held as error:
+            raise Defer(error.reason, error.seconds, hint=str(error)) from error
+        return _joined(parts)
 
     async def close(self) -> None:
-        await self._provider.close()
+        for task in list(self._under_way.values()):
+            task.cancel()
+        await asyncio.gather(*self._under_way.values(), return_exceptions=True)
+        await self._tally.close()
+        await self._cache.close()
+        for provider in self._router.providers.values():
+            await provider.close()
 
     async def __aenter__(self) -> AI:
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+
+def _joined(parts: Sequence[Embeddings]) -> Embeddings:
+    if len(parts) == 1:
+        return parts[0]
+    vectors = np.concatenate([part.vectors for part in parts])
+    usage = sum((part.usage for part in parts), Usage())
+    return Embeddings(vectors, parts[-1].provider, parts[-1].model, usage)
+
+
+def _pack(reply: Reply) -> dict[str, Any]:
+    usage = reply.usage
+    return {
+        "value": reply.payload,
+        "provider": reply.provider,
+        "model": reply.model,
+        "usage": [usage.prompt_tokens, usage.completion_tokens, usage.cost],
+    }
+
+
+def _unpack(packed: Mapping[str, Any]) -> Reply:
+    return Reply(packed["value"], packed["model"], Usage(*packed["usage"]), packed["provider"])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from shiftboss.ai.protocol import Usage
 from shiftboss.model.errors import ShiftbossError
 
 
@@ -28,10 +31,20 @@ class Unsuitable(ProviderError):
 class Malformed(ProviderError):
     """The answer does not satisfy the schema."""
 
-    def __init__(self, provider: str, error: str, answer: str) -> None:
+    def __init__(self, provider: str, error: str, answer: str, usage: Usage | None = None) -> None:
         super().__init__(provider, f"malformed answer: {error}")
         self.error = error
         self.answer = answer
+        self.usage = usage or Usage()
+
+
+class Exhausted(ProviderError):
+    """Every provider of a fallback order was asked in vain."""
+
+    def __init__(self, errors: Sequence[ProviderError]) -> None:
+        told = "; ".join(str(error) for error in errors) or "no provider can do this"
+        super().__init__("fallback", told, hint="see `shiftboss providers`")
+        self.errors = tuple(errors)
 
 
 class Held(ProviderError):

@@ -51,9 +51,9 @@ class Request(Generic[ValueT]):
     def template_name(self) -> str:
         return self.template or self.task_type
 
-    def content_hash(self) -> str:
-        """Equal for requests that would be answered alike, in any process of the fleet."""
-        parts = (self.template_name, self.schema.__name__, self.need, self.content, dict(self.variables))
+    def content_hash(self, asked: str = "") -> str:
+        """Equal for requests that would be answered alike, in any process; `asked` is who would answer."""
+        parts = (self.template_name, self.schema.__name__, asked, self.content, dict(self.variables))
         packed = orjson.dumps(parts, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS, default=str)
         return hashlib.sha256(packed).hexdigest()
 
@@ -154,12 +154,18 @@ class Answer(Generic[ValueT]):
 class Provider(Protocol):
     """Anything that can answer requests: a vendor, this process, or several of them in order."""
 
-    name: str
-    model: str
-    embedding_model: str
-    capabilities: frozenset[Capability]
-    cost: Cost
-    latency: Latency
+    @property
+    def name(self) -> str: ...
+    @property
+    def model(self) -> str: ...
+    @property
+    def embedding_model(self) -> str: ...
+    @property
+    def capabilities(self) -> frozenset[Capability]: ...
+    @property
+    def cost(self) -> Cost: ...
+    @property
+    def latency(self) -> Latency: ...
 
     async def complete(self, request: Request[Any], correction: Correction | None = None) -> Reply:
         """Answer one request. Raises a `ProviderError` of `shiftboss.ai.errors` and nothing else."""

@@ -13,6 +13,7 @@ from typing import Any, Self
 import psycopg
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
+from shiftboss.db.ai import AIEngine
 from shiftboss.db.connection import Connection, Row, connect, connection_options, translated
 from shiftboss.db.embedded import EmbeddedServer
 from shiftboss.db.events import Events
@@ -160,6 +161,10 @@ class Database:
                 yield lease
             finally:
                 await self._pool.putconn(lease)
+
+    @cached_property
+    def ai(self) -> AIEngine:
+        return AIEngine(self)
 
     def dedicated(self) -> AbstractAsyncContextManager[Connection]:
         """A connection of its own outside the pool, for LISTEN and advisory locks."""
