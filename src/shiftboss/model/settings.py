@@ -9,20 +9,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
 from shiftboss.model.errors import ConfigError
+from shiftboss.model.section import Secret, Section
+from shiftboss.model.settings_ai import AISettings
 from shiftboss.model.sources import Found, from_environment, from_file, nearest
-
-Secret = Annotated[str | None, Field(repr=False)]
-
-
-class Section(BaseModel):
-    """What a room may be told."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class DatabaseSettings(Section):
@@ -72,10 +66,6 @@ class AdminSettings(Section):
     """The HTTP API and the dashboard."""
 
 
-class AiSettings(Section):
-    """Providers, routing, budgets and the result cache."""
-
-
 class JournalSettings(Section):
     """The journal pipeline."""
 
@@ -86,10 +76,6 @@ class BotsSettings(Section):
 
 class VectorizerSettings(Section):
     """Embeddings that follow tables."""
-
-
-class RedisSettings(Section):
-    """A Redis as the result cache."""
 
 
 class Settings(BaseModel):
@@ -103,11 +89,10 @@ class Settings(BaseModel):
     supervisor: SupervisorSettings = SupervisorSettings()
     coordinator: CoordinatorSettings = CoordinatorSettings()
     admin: AdminSettings = AdminSettings()
-    ai: AiSettings = AiSettings()
+    ai: AISettings = AISettings()
     journal: JournalSettings = JournalSettings()
     bots: BotsSettings = BotsSettings()
     vectorizer: VectorizerSettings = VectorizerSettings()
-    redis: RedisSettings = RedisSettings()
 
     _sources: dict[str, str] = PrivateAttr(default_factory=dict)
 
@@ -127,14 +112,7 @@ class Settings(BaseModel):
     @classmethod
     def keys(cls) -> list[str]:
         """Every key, dotted: `data_dir`, `database.url` and so on."""
-        keys: list[str] = []
-        for name, field in cls.model_fields.items():
-            kind = field.annotation
-            if isinstance(kind, type) and issubclass(kind, Section):
-                keys += [f"{name}.{inner}" for inner in kind.model_fields]
-            else:
-                keys.append(name)
-        return keys
+        return _keys(cls)
 
     def value_of(self, key: str) -> Any:
         value: Any = self
@@ -148,8 +126,10 @@ class Settings(BaseModel):
 
     @classmethod
     def is_secret(cls, key: str) -> bool:
-        section, _, name = key.rpartition(".")
-        model: type[BaseModel] = type(cls.model_fields[section].default) if section else cls
+        model: type[BaseModel] = cls
+        *sections, name = key.split(".")
+        for section in sections:
+            model = _section(model, section) or model
         return not model.model_fields[name].repr
 
     def _known(self, key: str) -> str:
@@ -159,17 +139,34 @@ class Settings(BaseModel):
         return key
 
 
+def _section(model: type[BaseModel], name: str) -> type[Section] | None:
+    kind = model.model_fields[name].annotation
+    return kind if isinstance(kind, type) and issubclass(kind, Section) else None
+
+
+def _keys(model: type[BaseModel], prefix: str = "") -> list[str]:
+    keys: list[str] = []
+    for name in model.model_fields:
+        inner = _section(model, name)
+        keys += _keys(inner, f"{prefix}{name}.") if inner else [prefix + name]
+    return keys
+
+
 def _nested(found: Mapping[str, Found]) -> dict[str, Any]:
     tree: dict[str, Any] = {}
     for key, entry in found.items():
-        section, _, name = key.rpartition(".")
-        (tree.setdefault(section, {}) if section else tree)[name] = entry.value
+        *sections, name = key.split(".")
+        branch = tree
+        for section in sections:
+            branch = branch.setdefault(section, {})
+        branch[name] = entry.value
     return tree
 
 
 def _explain(error: ValidationError, found: Mapping[str, Found]) -> ConfigError:
     first = error.errors(include_url=False, include_input=False)[0]
     path = [str(part) for part in first["loc"]]
-    key = next((".".join(path[:n]) for n in (2, 1) if ".".join(path[:n]) in found), ".".join(path))
+    tries = (".".join(path[:n]) for n in range(len(path), 0, -1))
+    key = next((name for name in tries if name in found), ".".join(path))
     source = found[key].source if key in found else "the settings"
     return ConfigError(f"{key} from {source}: {first['msg']}", hint="`shiftboss config` shows all settings")

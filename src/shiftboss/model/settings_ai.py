@@ -5,19 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, SecretStr
+from pydantic import Field, PositiveFloat, PositiveInt, SecretStr
+
+from shiftboss.model.section import Section
 
 ProviderName = Literal["openai", "azure", "ollama", "local"]
 DAY = 86_400.0
 
 
-class ProviderSettings(BaseModel):
+class ProviderSettings(Section):
     """One remote provider. Unset keys and addresses are taken from the vendor's own environment variables."""
 
-    model_config = ConfigDict(extra="forbid")
-
     enabled: bool = True
-    api_key: SecretStr | None = None
+    api_key: SecretStr | None = Field(None, repr=False)
     api_key_file: Path | None = None
     base_url: str | None = None
     api_version: str | None = None
@@ -53,20 +53,20 @@ class OllamaSettings(ProviderSettings):
     timeout: PositiveFloat = 180.0
 
 
-class BreakerSettings(BaseModel):
+class BreakerSettings(Section):
     failures: PositiveInt = 5
     recovery: PositiveFloat = Field(30.0, description="seconds until an open circuit lets one probe through")
 
 
-class RetrySettings(BaseModel):
+class RetrySettings(Section):
     attempts: PositiveInt = 3
     base: float = Field(1.0, ge=0, description="seconds before the second attempt; doubled each time")
     jitter: float = Field(1.0, ge=0, description="up to this many seconds more, at random")
 
 
-class CacheSettings(BaseModel):
+class CacheSettings(Section):
     backend: Literal["postgres", "redis", "off"] = "postgres"
-    redis_url: SecretStr | None = None
+    redis_url: SecretStr | None = Field(None, repr=False)
     default_ttl: PositiveFloat = Field(7 * DAY, description="seconds")
     ttl: dict[str, PositiveFloat] = Field(
         default_factory=lambda: {"insight_generation": DAY, "classification": 30 * DAY},
@@ -76,10 +76,8 @@ class CacheSettings(BaseModel):
     timeout: PositiveFloat = Field(1.0, description="seconds after which a slow cache counts as a miss")
 
 
-class AISettings(BaseModel):
+class AISettings(Section):
     """Providers in fallback order, what they may cost, and how their trouble is handled."""
-
-    model_config = ConfigDict(extra="forbid")
 
     providers: list[ProviderName] = Field(
         default=["openai", "azure", "ollama", "local"],

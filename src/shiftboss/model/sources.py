@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -48,14 +48,21 @@ def from_file(environ: Mapping[str, str], folder: Path, keys: list[str]) -> dict
     if path is None:
         return {}
     found: dict[str, Found] = {}
-    for name, value in table.items():
-        is_section = isinstance(value, dict)
-        entries = {f"{name}.{inner}": it for inner, it in value.items()} if is_section else {name: value}
-        for key, entry in entries.items():
-            if key not in keys:
-                raise ConfigError(f"unknown setting {key!r} in {path}", hint=nearest(key, keys))
-            found[key] = Found(entry, str(path))
+    for key, value in _flat(table, keys):
+        if key not in keys:
+            raise ConfigError(f"unknown setting {key!r} in {path}", hint=nearest(key, keys))
+        found[key] = Found(value, str(path))
     return found
+
+
+def _flat(table: Mapping[str, Any], keys: list[str], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted keys; a table that is itself the value of a setting stays whole."""
+    for name, value in table.items():
+        key = prefix + name
+        if isinstance(value, dict) and key not in keys:
+            yield from _flat(value, keys, f"{key}.")
+        else:
+            yield key, value
 
 
 def _misspelt(name: str, names: Iterable[str]) -> str | None:
