@@ -8,8 +8,15 @@ from uuid import uuid4
 import orjson
 from redis.asyncio import Redis
 
-from shiftboss.ai.cache import MINE, Taken
+from shiftboss.ai.cache import Taken
 
+# In one step: between a look and a claim, another could put the value and give its claim up.
+TAKE = """
+local found = redis.call('get', KEYS[1])
+if found then return found end
+if redis.call('set', KEYS[2], ARGV[1], 'NX', 'PX', ARGV[2]) then return 'mine' end
+return 'wait'
+"""
 # Only the claimant may give its claim up.
 RELEASE = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0"
 
@@ -24,10 +31,10 @@ class RedisStore:
         return None if raw is None else orjson.loads(raw)
 
     async def take(self, key: str, task_type: str, lease: float) -> Taken:
-        if (value := await self.get(key)) is not None:
-            return Taken("hit", value)
-        claimed = await self._redis.set(_claim(key), self._owner, nx=True, px=int(lease * 1000))
-        return MINE if claimed else Taken("wait")
+        found = await self._redis.eval(TAKE, 2, key, _claim(key), self._owner, int(lease * 1000))
+        if found in (b"mine", b"wait"):
+            return Taken(found.decode())
+        return Taken("hit", orjson.loads(found))
 
     async def put(self, key: str, task_type: str, value: dict[str, Any], ttl: float) -> None:
         async with self._redis.pipeline(transaction=True) as pipe:
