@@ -18,9 +18,13 @@ from shiftboss.db.connection import Connection, Row, connect, connection_options
 from shiftboss.db.embedded import EmbeddedServer
 from shiftboss.db.events import Events
 from shiftboss.db.health import Health
+from shiftboss.db.insights import Insights
 from shiftboss.db.migrate import is_current, migrate
+from shiftboss.db.places import Places
+from shiftboss.db.runs import Runs
 from shiftboss.db.tasks import Tasks
 from shiftboss.db.tracking import Tracking
+from shiftboss.db.tokens import Tokens
 from shiftboss.db.workers import Workers
 from shiftboss.model.errors import DatabaseUnavailable, MigrationError
 from shiftboss.model.settings import Settings
@@ -109,6 +113,22 @@ class Database:
     @cached_property
     def tracking(self) -> Tracking:
         return Tracking(self)
+
+    @cached_property
+    def runs(self) -> Runs:
+        return Runs(self)
+
+    @cached_property
+    def places(self) -> Places:
+        return Places(self)
+
+    @cached_property
+    def tokens(self) -> Tokens:
+        return Tokens(self)
+
+    @cached_property
+    def insights(self) -> Insights:
+        return Insights(self)
 
     async def close(self) -> None:
         """Give back all connections, and the embedded server if this was one of its users."""

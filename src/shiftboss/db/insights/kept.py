@@ -1,0 +1,29 @@
+"""Answers that many ask for at once are made once; dear ones are kept for a moment."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Kept(Generic[T]):
+    """An answer that took t seconds to make is kept for `times` t: reading costs a bounded share of a core."""
+
+    def __init__(self, make: Callable[[], Awaitable[T]], times: float = 20.0) -> None:
+        self._make = make
+        self._times = times
+        self._lock = asyncio.Lock()
+        self._value: T | None = None
+        self._until = 0.0
+
+    async def get(self, *, fresh: bool = False) -> T:
+        async with self._lock:
+            if self._value is None or fresh or time.monotonic() >= self._until:
+                began = time.monotonic()
+                self._value = await self._make()
+                self._until = time.monotonic() + self._times * (time.monotonic() - began)
+            return self._value

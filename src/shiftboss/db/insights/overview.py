@@ -1,0 +1,82 @@
+"""The whole fleet at a glance: counts, alerts, and the documented snapshot."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from shiftboss.db.connection import Row
+from shiftboss.db.insights.fleet import Fleet
+from shiftboss.db.insights.kept import Kept
+from shiftboss.db.insights.series import Series
+
+if TYPE_CHECKING:
+    from shiftboss.db.database import Database
+
+_STALE = """SELECT worker_id, health_status, heartbeat_age_seconds FROM public.active_workers_health
+    WHERE health_status IN ('STALE_HEARTBEAT', 'NO_HEARTBEAT') ORDER BY worker_id LIMIT 50"""
+_STUCK = """SELECT id, task_type, worker_id, generation_started_at,
+        extract(epoch FROM shiftboss.now() - generation_started_at)::double precision AS seconds
+    FROM public.tasks WHERE status = 'In Progress'
+      AND generation_started_at < shiftboss.now() - shiftboss.setting('stuck_after', '10 minutes')::interval
+    ORDER BY generation_started_at LIMIT 50"""
+
+
+class Overview:
+    def __init__(self, db: Database, fleet: Fleet, series: Series) -> None:
+        self._db = db
+        self._fleet = fleet
+        self._series = series
+        self._counts: Kept[Row] = Kept(self._count)
+
+    async def _count(self) -> Row:
+        row = await self._db.fetch_one("SELECT * FROM public.orchestrator_status")
+        assert row is not None
+        return row
+
+    async def counts(self, *, fresh: bool = False) -> Row:
+        """Tasks and workers by state: the row of the view `orchestrator_status`."""
+        return await self._counts.get(fresh=fresh)
+
+    async def alerts(self) -> list[dict[str, Any]]:
+        """What somebody should look at, worst first; `subject` is the id that leads to the cause."""
+        return [
+            *(
+                _alert("warning", "stale_worker", row["worker_id"], _silence(row))
+                for row in await self._db.fetch(_STALE)
+            ),
+            *(
+                _alert("warning", "stuck_task", str(row["id"]), _running(row))
+                for row in await self._db.fetch(_STUCK)
+            ),
+        ]
+
+    async def snapshot(self) -> dict[str, Any]:
+        """The documented snapshot, made for this call."""
+        counts = await self.counts(fresh=True)
+        queues = await self._fleet.queues(fresh=True)
+        return {
+            "at": counts["snapshot_time"],
+            "workers": await self._fleet.workers(status="active"),
+            "queue": {
+                "queued": counts["queued_tasks"],
+                "running": counts["running_tasks"],
+                "failed": counts["failed_tasks"],
+                "oldest_seconds": max((q["oldest_seconds"] or 0.0 for q in queues), default=0.0),
+            },
+            "latency": await self._series.latency(),
+            "current_runs": await self._db.runs.active(),
+        }
+
+
+def _alert(severity: str, kind: str, subject: str, message: str) -> dict[str, Any]:
+    return {"severity": severity, "kind": kind, "subject": subject, "message": message}
+
+
+def _silence(row: Row) -> str:
+    if row["heartbeat_age_seconds"] is None:
+        return f"worker {row['worker_id']} never sent a beat"
+    return f"worker {row['worker_id']} has been silent for {row['heartbeat_age_seconds']:.0f} s"
+
+
+def _running(row: Row) -> str:
+    return f"{row['task_type']} has been running for {row['seconds']:.0f} s on {row['worker_id']}"

@@ -1,0 +1,98 @@
+"""What was done when, how fast, how often in vain: from the per-minute statistics, never from the whole history."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from shiftboss.db.connection import Row
+from shiftboss.model.task import BUCKETS
+
+if TYPE_CHECKING:
+    from shiftboss.db.database import Database
+
+QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
+
+
+class Series:
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    async def throughput(
+        self, span: timedelta, step: timedelta, *, queue: str | None = None, task_type: str | None = None
+    ) -> list[dict[str, Any]]:
+        """One point per step, also for those in which nothing happened, oldest first."""
+        rows = await self._db.fetch(
+            """WITH steps AS (
+                SELECT generate_series(date_bin(%(step)s, shiftboss.now() - %(span)s, '2000-01-01Z') + %(step)s,
+                    shiftboss.now(), %(step)s) AS at
+            ), done AS (
+                SELECT date_bin(%(step)s, minute, '2000-01-01Z') AS at, sum(completed) AS completed,
+                    sum(failed) AS failed, sum(seconds) AS seconds, shiftboss.sum_buckets(buckets) AS buckets
+                FROM shiftboss.stats WHERE minute > shiftboss.now() - %(span)s - %(step)s
+                  AND (%(queue)s::text IS NULL OR queue = %(queue)s)
+                  AND (%(task_type)s::text IS NULL OR task_type = %(task_type)s) GROUP BY 1
+            )
+            SELECT s.at, coalesce(d.completed, 0)::bigint AS completed, coalesce(d.failed, 0)::bigint AS failed,
+                coalesce(d.seconds, 0) AS seconds, coalesce(d.buckets, '{}') AS buckets
+            FROM steps s LEFT JOIN done d USING (at) ORDER BY s.at""",
+            {"span": span, "step": step, "queue": queue, "task_type": task_type},
+        )
+        return [_point(row, step) for row in rows]
+
+    async def totals(self) -> list[Row]:
+        """Everything ever counted, per worker and task type: the counters of /metrics."""
+        return await self._db.fetch(
+            "SELECT worker_id, task_type, sum(completed)::bigint AS completed, sum(failed)::bigint AS failed,"
+            " sum(seconds) AS seconds, shiftboss.sum_buckets(buckets) AS buckets"
+            " FROM shiftboss.stats GROUP BY worker_id, task_type ORDER BY worker_id, task_type"
+        )
+
+    async def per_worker(self, since: datetime) -> dict[str, Row]:
+        rows = await self._db.fetch(
+            "SELECT worker_id, sum(completed)::bigint AS completed, sum(failed)::bigint AS failed,"
+            " sum(seconds) AS seconds FROM shiftboss.stats WHERE minute >= %s GROUP BY worker_id",
+            [since],
+        )
+        return {row["worker_id"]: row for row in rows}
+
+    async def latency(self, sample: int = 1000) -> dict[str, float | None]:
+        """Of the newest completed tasks of the last hour, to the millisecond, whoever ran them."""
+        row = await self._db.fetch_one(
+            """SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY ms) AS p50_ms, avg(ms) AS avg_ms, max(ms) AS max_ms
+            FROM (SELECT greatest(extract(epoch FROM generation_processed_at - generation_started_at), 0)::float8
+                    * 1000 AS ms
+                  FROM public.tasks WHERE status IN ('Complete', 'Failed', 'Cancelled')
+                    AND generation_processed_at > shiftboss.now() - interval '1 hour' AND status = 'Complete'
+                  ORDER BY generation_processed_at DESC LIMIT %s) x""",
+            [sample],
+        )
+        assert row is not None
+        return {name: None if value is None else round(value, 3) for name, value in row.items()}
+
+
+def percentile(buckets: Sequence[int], share: float) -> float | None:
+    """An estimate in seconds from the histogram, linear within a bucket; None of nothing."""
+    total = sum(buckets)
+    if not total:
+        return None
+    wanted, seen, low = share * total, 0, 0.0
+    for count, high in zip(buckets, (*BUCKETS, BUCKETS[-1]), strict=False):
+        if seen + count >= wanted and count:
+            return low + (high - low) * (wanted - seen) / count
+        seen, low = seen + count, high
+    return BUCKETS[-1]
+
+
+def _point(row: Row, step: timedelta) -> dict[str, Any]:
+    ended = row["completed"] + row["failed"]
+    return {
+        "at": row["at"],
+        "completed": row["completed"],
+        "failed": row["failed"],
+        "per_second": round(ended / step.total_seconds(), 3),
+        "error_rate": round(row["failed"] / ended, 4) if ended else 0.0,
+        "avg_seconds": round(row["seconds"] / ended, 6) if ended else None,
+        **{name: percentile(row["buckets"], share) for name, share in QUANTILES.items()},
+    }

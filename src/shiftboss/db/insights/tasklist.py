@@ -1,0 +1,196 @@
+"""Lists of tasks that stay quick beside a million rows and stable while rows arrive.
+
+Each status has its own order in time (made, started, ended) and an index for it; "all" is a merge of the five. Pages are
+cut by key, never by offset. What no index knows (types, words in params) is looked for in a bounded stretch of the list:
+a page may be short and still have a next one.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID
+
+from shiftboss.db.connection import Row
+from shiftboss.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from shiftboss.db.database import Database
+
+STRETCH = 20_000
+PREVIEW = 300
+
+ORDER: dict[str, str] = {
+    "Queued": "created_at",
+    "In Progress": "coalesce(generation_started_at, created_at)",
+    "Complete": "generation_processed_at",
+    "Failed": "generation_processed_at",
+    "Cancelled": "generation_processed_at",
+}
+
+_COLUMNS = f"""id, status, task_type, queue, priority, left(params::text, {PREVIEW}) AS params_preview, attempts,
+    max_attempts, coalesce(worker_id, last_worker_id) AS worker_id, created_at, generation_started_at AS started_at,
+    generation_processed_at AS ended_at, run_at, error_message, wait_reason, progress, progress_message, run_id, tenant,
+    cancel_requested_at IS NOT NULL AND status = 'In Progress' AS cancelling, at"""
+
+
+class BadCursor(UsageError):
+    """A cursor that was not made here."""
+
+
+class Key(NamedTuple):
+    """Where in the list a row stands; newer is greater."""
+
+    at: datetime
+    id: UUID
+
+    def encode(self) -> str:
+        return base64.urlsafe_b64encode(f"{self.at.isoformat()} {self.id}".encode()).decode().rstrip("=")
+
+    @classmethod
+    def decode(cls, cursor: str) -> Key:
+        try:
+            text = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode()
+            at, _, id = text.partition(" ")
+            moment = datetime.fromisoformat(at)
+            if moment.tzinfo is None:
+                raise ValueError("no time zone")
+            return cls(moment, UUID(id))
+        except (ValueError, binascii.Error):
+            raise BadCursor("this cursor is not one of ours", hint="use `next` of the page before") from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskFilter:
+    """Which tasks. Times are those of the list's order: made, started or ended."""
+
+    status: str | None = None
+    task_type: str | None = None
+    queue: str | None = None
+    worker_id: str | None = None
+    run_id: UUID | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    text: str | None = None
+
+    def statuses(self) -> Sequence[str]:
+        if self.status is None:
+            return list(ORDER)
+        if self.status not in ORDER:
+            raise UsageError(f"there is no status {self.status!r}", hint=f"one of: {', '.join(ORDER)}")
+        return [self.status]
+
+
+class TaskPage(NamedTuple):
+    """Newest first. `next` is the cursor of what follows, None at the end."""
+
+    items: list[Row]
+    next: str | None
+
+
+class TaskList:
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    async def page(self, wanted: TaskFilter, cursor: str | None = None, limit: int = 50) -> TaskPage:
+        """One page. Rows that arrive or change meanwhile move to the front, never into a later page."""
+        before = Key.decode(cursor) if cursor else None
+        lists, bound = [], None
+        for status in wanted.statuses():
+            rows, end = await self._stretch(status, wanted, before, limit)
+            lists.append(rows)
+            bound = max(filter(None, (bound, end)), default=None)
+        merged = list(heapq.merge(*lists, key=_key, reverse=True))
+        if bound is not None:  # below this, one of the lists was not looked at
+            merged = [row for row in merged if _key(row) >= bound]
+        items = merged[:limit]
+        last = _key(items[-1]) if len(items) == limit else bound
+        return TaskPage(items, last.encode() if last else None)
+
+    async def _stretch(
+        self, status: str, wanted: TaskFilter, before: Key | None, limit: int
+    ) -> tuple[list[Row], Key | None]:
+        """Rows of one status, and the key at which the search gave up, if it did."""
+        inner, outer, params = _conditions(status, wanted, before)
+        source = f"FROM public.tasks WHERE {inner} ORDER BY {ORDER[status]} DESC, id DESC"
+        rows = await self._db.fetch(
+            f"SELECT {_COLUMNS} FROM (SELECT *, {ORDER[status]} AS at {source} LIMIT {STRETCH}) s WHERE {outer}"
+            f" ORDER BY at DESC, id DESC LIMIT {int(limit)}",
+            params,
+        )
+        if len(rows) == limit or outer == "true":
+            return rows, None
+        end = await self._db.fetch_one(
+            f"SELECT {ORDER[status]} AS at, id {source} OFFSET {STRETCH - 1} LIMIT 1", params
+        )
+        return rows, _key(end) if end else None
+
+    async def detail(self, id: UUID) -> Row | None:
+        """One task with all its attempts and, while it waits, the reasons."""
+        task = await self._db.tasks.get(id)
+        if task is None:
+            return None
+        task["attempts_made"] = await self._db.tasks.attempts(id)
+        task["why"] = [reason._asdict() for reason in await self._db.tasks.why(id)]
+        return task
+
+    async def ids(self, wanted: TaskFilter, limit: int = 1000) -> list[UUID]:
+        """What a bulk action on a filter means now; tasks of tracked runs are left to their runs."""
+        found: list[UUID] = []
+        cursor: str | None = None
+        while len(found) < limit:
+            page = await self.page(wanted, cursor, limit)
+            found += [row["id"] for row in page.items if row["run_id"] is None]
+            cursor = page.next
+            if cursor is None:
+                break
+        return found[:limit]
+
+    async def types(self) -> list[str]:
+        """Task types that are known, for a choice."""
+        rows = await self._db.fetch("SELECT DISTINCT task_type FROM shiftboss.lanes ORDER BY 1 LIMIT 1000")
+        return [row["task_type"] for row in rows]
+
+
+def _key(row: Row) -> Key:
+    return Key(row["at"], row["id"])
+
+
+def _conditions(status: str, wanted: TaskFilter, before: Key | None) -> tuple[str, str, dict[str, Any]]:
+    """What an index answers, what only a look at the rows does, and the parameters of both."""
+    at = ORDER[status]
+    inner, outer = [f"status = '{status}'", f"{at} IS NOT NULL"], ["true"]
+    params: dict[str, Any] = {}
+    if before is not None:
+        inner.append(f"({at}, id) < (%(at)s, %(id)s)")
+        params |= {"at": before.at, "id": before.id}
+    for name, operator in (("since", ">="), ("until", "<")):
+        if (value := getattr(wanted, name)) is not None:
+            inner.append(f"{at} {operator} %({name})s")
+            params[name] = value
+    if wanted.run_id is not None:
+        inner.append("run_id = %(run_id)s")
+        params["run_id"] = wanted.run_id
+    for name, column in (
+        ("task_type", "task_type"),
+        ("queue", "queue"),
+        ("worker_id", "coalesce(worker_id, last_worker_id)"),
+    ):
+        if (value := getattr(wanted, name)) is not None:
+            outer.append(f"{column} = %({name})s")
+            params[name] = value
+    if wanted.text:
+        outer.append("params::text ILIKE %(text)s")
+        params["text"] = f"%{_literal(wanted.text)}%"
+    if len(outer) > 1:
+        outer.remove("true")
+    return " AND ".join(inner), " AND ".join(outer), params
+
+
+def _literal(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")

@@ -1,0 +1,127 @@
+"""Tracked runs: one method per SQL function of the same name."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID
+
+from shiftboss.db.connection import Row
+
+if TYPE_CHECKING:
+    from shiftboss.db.database import Database
+
+ACTIVE = ("pending", "running")
+
+_COLUMNS = """id, bot, city, category, status, progress, counters, error_message, started_at, finished_at, created_at,
+    params, task_id, retry_of, requested_by, message,
+    greatest(extract(epoch FROM coalesce(finished_at, shiftboss.now()) - started_at), 0)::double precision
+        AS duration_seconds"""
+_WHERE = """(%(bot)s::text IS NULL OR bot = %(bot)s) AND (%(status)s::text IS NULL OR status = %(status)s)
+    AND (%(since)s::timestamptz IS NULL OR created_at >= %(since)s)"""
+
+
+class StartedRun(NamedTuple):
+    """A run that was asked for; `created` is False when the same job was pending or running already."""
+
+    id: UUID
+    created: bool
+
+
+class Runs:
+    """Everything that can be asked of `worker_runs`."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    async def start_run(
+        self,
+        bot: str,
+        city: str | None = None,
+        category: str | None = None,
+        params: dict[str, Any] | None = None,
+        *,
+        queue: str = "default",
+        requested_by: str | None = None,
+    ) -> StartedRun:
+        """Make a run and the task that carries it out; the live one if the same job has one."""
+        return await self._started(
+            "SELECT * FROM shiftboss.start_run(%s, %s, %s, %s, %s, %s)",
+            [bot, city, category, params or {}, queue, requested_by],
+        )
+
+    async def retry_run(
+        self, id: UUID, *, queue: str = "default", requested_by: str | None = None
+    ) -> StartedRun:
+        """A new run that names the old one and goes on where that one stopped."""
+        return await self._started("SELECT * FROM shiftboss.retry_run(%s, %s, %s)", [id, queue, requested_by])
+
+    async def _started(self, sql: str, params: list[Any]) -> StartedRun:
+        row = await self._db.fetch_one(sql, params)
+        assert row is not None
+        return StartedRun(row["id"], row["created"])
+
+    async def cancel_run(self, id: UUID, reason: str | None = None) -> None:
+        """Stop it: at once while it waits, by asking its worker while it runs."""
+        await self._db.execute("SELECT shiftboss.cancel_run(%s, %s)", [id, reason])
+
+    async def task_of_run(self, id: UUID, queue: str = "default") -> UUID | None:
+        """The task that carries out a pending run, made now if there is none."""
+        row = await self._db.fetch_one("SELECT shiftboss.task_of_run(%s, %s) AS id", [id, queue])
+        return row["id"] if row else None
+
+    async def report_run(
+        self,
+        id: UUID,
+        lease: int,
+        percent: int,
+        counters: dict[str, Any] | None = None,
+        checkpoint: dict[str, Any] | None = None,
+        message: str | None = None,
+    ) -> bool:
+        """Tell how far a run is. False: the caller no longer holds it and must stop."""
+        row = await self._db.fetch_one(
+            "SELECT shiftboss.report_run(%s, %s, %s, %s, %s, %s) AS held",
+            [id, lease, percent, counters, checkpoint, message],
+        )
+        return bool(row and row["held"])
+
+    async def get(self, id: UUID) -> Row | None:
+        return await self._db.fetch_one(f"SELECT {_COLUMNS} FROM public.worker_runs WHERE id = %s", [id])
+
+    async def checkpoint(self, id: UUID) -> dict[str, Any] | None:
+        """Where the run, or the one it retries, stopped."""
+        row = await self._db.fetch_one("SELECT checkpoint FROM public.worker_runs WHERE id = %s", [id])
+        return row["checkpoint"] if row else None
+
+    async def active(self) -> list[Row]:
+        """Pending and running runs, oldest first."""
+        return await self._db.fetch(
+            f"SELECT {_COLUMNS} FROM public.worker_runs WHERE status IN ('pending', 'running')"
+            " ORDER BY created_at, id"
+        )
+
+    async def list(
+        self,
+        *,
+        bot: str | None = None,
+        status: str | None = None,
+        since: datetime | None = None,
+        limit: int = 50,
+        offset: int = 0,
+    ) -> list[Row]:
+        """Newest first."""
+        return await self._db.fetch(
+            f"SELECT {_COLUMNS} FROM public.worker_runs WHERE {_WHERE}"
+            " ORDER BY created_at DESC, id DESC LIMIT %(limit)s OFFSET %(offset)s",
+            {"bot": bot, "status": status, "since": since, "limit": limit, "offset": offset},
+        )
+
+    async def count(
+        self, *, bot: str | None = None, status: str | None = None, since: datetime | None = None
+    ) -> int:
+        row = await self._db.fetch_one(
+            f"SELECT count(*) AS n FROM public.worker_runs WHERE {_WHERE}",
+            {"bot": bot, "status": status, "since": since},
+        )
+        return row["n"] if row else 0

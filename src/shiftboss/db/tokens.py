@@ -1,0 +1,105 @@
+"""Tokens, sessions, login codes and the audit log: one method per SQL function of the same name."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from shiftboss.db.connection import Row
+from shiftboss.model.access import Principal, Role
+
+if TYPE_CHECKING:
+    from shiftboss.db.database import Database
+
+PREFIX = "sb_"
+
+
+class Tokens:
+    """Everything that can be asked of access. Secrets are random 256-bit words; only their hashes are stored."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    async def create_token(self, name: str, role: Role, lifetime: timedelta | None = None) -> str:
+        """A new token, shown this once."""
+        secret = PREFIX + secrets.token_urlsafe(32)
+        await self._store(secret, name, role, lifetime, "token", None)
+        return secret
+
+    async def create_session(self, principal: Principal, lifetime: timedelta) -> str:
+        """A secret for a browser that stands for this principal for a while, or until his token is revoked."""
+        secret = secrets.token_urlsafe(32)
+        await self._store(secret, principal.name, principal.role, lifetime, "session", principal.id)
+        return secret
+
+    async def _store(
+        self, secret: str, name: str, role: Role, lifetime: timedelta | None, kind: str, parent: UUID | None
+    ) -> None:
+        await self._db.execute(
+            "SELECT shiftboss.create_token(%s, %s, %s, %s, %s, %s)",
+            [name, role.value, _hash(secret), lifetime, kind, parent],
+        )
+
+    async def authenticate(self, secret: str) -> Principal | None:
+        """Whose token or session this is; None for one that is unknown, revoked or past its time."""
+        row = await self._db.fetch_one("SELECT * FROM shiftboss.authenticate(%s)", [_hash(secret)])
+        return Principal(row["name"], Role(row["role"]), row["id"], row["kind"]) if row else None
+
+    async def revoke_token(self, which: str) -> int:
+        """Take tokens away by id or name; how many that were."""
+        row = await self._db.fetch_one("SELECT shiftboss.revoke_token(%s) AS n", [which])
+        return row["n"] if row else 0
+
+    async def has_tokens(self) -> bool:
+        """Whether there is any token that opens the admin service."""
+        row = await self._db.fetch_one("SELECT shiftboss.has_tokens() AS has")
+        return bool(row and row["has"])
+
+    async def list(self) -> list[Row]:
+        """Every token, newest first, without sessions."""
+        return await self._db.fetch(
+            "SELECT id, name, role, created_at, expires_at, last_used_at, revoked_at"
+            " FROM shiftboss.access_tokens WHERE kind = 'token' ORDER BY created_at DESC, id"
+        )
+
+    async def create_login(self, name: str, role: Role, lifetime: timedelta) -> str:
+        """A code that logs in once."""
+        code = secrets.token_urlsafe(32)
+        await self._db.execute(
+            "SELECT shiftboss.create_login(%s, %s, %s, %s)", [_hash(code), name, role.value, lifetime]
+        )
+        return code
+
+    async def redeem_login(self, code: str) -> Principal | None:
+        """Use a login code up; None if it is unknown, used or past its time."""
+        row = await self._db.fetch_one("SELECT * FROM shiftboss.redeem_login(%s)", [_hash(code)])
+        return Principal(row["name"], Role(row["role"])) if row else None
+
+    async def record(
+        self,
+        who: Principal,
+        action: str,
+        target: str | None,
+        outcome: str,
+        details: dict[str, Any] | None = None,
+    ) -> None:
+        """One line of the audit log."""
+        await self._db.execute(
+            "SELECT shiftboss.record(%s, %s, %s, %s, %s, %s)",
+            [who.name, who.role.value, action, target, outcome, details or {}],
+        )
+
+    async def audit(self, limit: int = 100, before: int | None = None) -> list[Row]:
+        """The audit log, newest first."""
+        return await self._db.fetch(
+            "SELECT * FROM shiftboss.audit WHERE (%(before)s::bigint IS NULL OR id < %(before)s)"
+            " ORDER BY id DESC LIMIT %(limit)s",
+            {"before": before, "limit": limit},
+        )
+
+
+def _hash(secret: str) -> bytes:
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()
