@@ -105,9 +105,7 @@ async def test_progress_of_the_task_reaches_the_run(db: Database) -> None:
         (["failed"], "running"),
     ],
 )
-async def test_only_documented_transitions_by_any_client(
-    db: Database, path: list[str], refused: str
-) -> None:
+async def test_only_documented_transitions_by_any_client(db: Database, path: list[str], refused: str) -> None:
     id = uuid4()
     await db.execute("INSERT INTO worker_runs (id, bot) VALUES (%s, 'verify')", [id])
     for status in path:
@@ -122,7 +120,7 @@ async def test_two_operators_start_the_same_run(db: Database) -> None:
     )
     assert len({run.id for run in runs}) == 1
     assert [run.created for run in runs].count(True) == 1
-    assert await db.runs.count() == 1
+    assert await db.runs.count_runs() == 1
     assert (await db.fetch_one("SELECT count(*) AS n FROM tasks"))["n"] == 1  # type: ignore[index]
 
 
@@ -181,13 +179,14 @@ async def test_a_missing_run_says_so(db: Database) -> None:
 async def test_ten_thousand_runs_list_quickly(db: Database) -> None:
     await db.execute(
         "INSERT INTO worker_runs (bot, status, params, created_at)"
-        " SELECT (ARRAY['discovery', 'verify'])[1 + n % 2], CASE WHEN n % 10 = 0 THEN 'failed' ELSE 'finished' END,"
+        " SELECT (ARRAY['discovery', 'verify'])[1 + n % 2],"
+        " CASE WHEN n % 10 = 0 THEN 'failed' ELSE 'finished' END,"
         " jsonb_build_object('n', n), now() - n * interval '1 minute' FROM generate_series(1, 10000) n"
     )
     await db.execute("ANALYZE worker_runs")
     began = time.perf_counter()
     for offset in (0, 5000, 9950):
-        assert len(await db.runs.list(limit=50, offset=offset)) == 50
-        assert len(await db.runs.list(bot="discovery", status="failed", limit=50)) == 50
-        assert await db.runs.count(status="failed") == 1000
+        assert len(await db.runs.list_runs(limit=50, offset=offset)) == 50
+        assert len(await db.runs.list_runs(bot="discovery", status="failed", limit=50)) == 50
+        assert await db.runs.count_runs(status="failed") == 1000
     assert time.perf_counter() - began < 0.5

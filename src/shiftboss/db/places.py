@@ -14,9 +14,6 @@ from shiftboss.db.connection import Row
 if TYPE_CHECKING:
     from shiftboss.db.database import Database
 
-_WHERE = """(%(city)s::text IS NULL OR city = %(city)s) AND (%(category)s::text IS NULL OR category = %(category)s)
-    AND (%(status)s::text IS NULL OR status = %(status)s)"""
-
 
 class Places:
     """Everything that can be asked of `places`."""
@@ -38,10 +35,12 @@ class Places:
 
     async def check_place(self, id: UUID, status: str, checks: dict[str, Any]) -> str | None:
         """Store the outcome of the checks; the status before, None if the place is gone."""
-        row = await self._db.fetch_one("SELECT shiftboss.check_place(%s, %s, %s) AS was", [id, status, checks])
+        row = await self._db.fetch_one(
+            "SELECT shiftboss.check_place(%s, %s, %s) AS was", [id, status, checks]
+        )
         return row["was"] if row else None
 
-    async def list(
+    async def list_places(
         self,
         *,
         city: str | None = None,
@@ -54,25 +53,21 @@ class Places:
     ) -> list[Row]:
         """By id, from `after` on."""
         return await self._db.fetch(
-            f"SELECT * FROM public.places WHERE {_WHERE} AND (%(after)s::uuid IS NULL OR id > %(after)s)"
-            " AND (%(stale)s::timestamptz IS NULL OR coalesce(checked_at, '-infinity') < %(stale)s)"
-            " AND (NOT %(unclassified)s OR classified_at IS NULL) ORDER BY id LIMIT %(limit)s",
-            {
-                "city": city,
-                "category": category,
-                "status": status,
-                "after": after,
-                "stale": checked_before,
-                "unclassified": unclassified,
-                "limit": limit,
-            },
+            "SELECT * FROM shiftboss.list_places(%s, %s, %s, %s, %s, %s, %s)",
+            [city, category, status, after, checked_before, unclassified, limit],
         )
 
-    async def count(
-        self, *, city: str | None = None, category: str | None = None, status: str | None = None
+    async def count_places(
+        self,
+        *,
+        city: str | None = None,
+        category: str | None = None,
+        status: str | None = None,
+        checked_before: datetime | None = None,
+        unclassified: bool = False,
     ) -> int:
         row = await self._db.fetch_one(
-            f"SELECT count(*) AS n FROM public.places WHERE {_WHERE}",
-            {"city": city, "category": category, "status": status},
+            "SELECT shiftboss.count_places(%s, %s, %s, %s, %s) AS n",
+            [city, category, status, checked_before, unclassified],
         )
         return row["n"] if row else 0

@@ -11,15 +11,6 @@ from shiftboss.db.connection import Row
 if TYPE_CHECKING:
     from shiftboss.db.database import Database
 
-ACTIVE = ("pending", "running")
-
-_COLUMNS = """id, bot, city, category, status, progress, counters, error_message, started_at, finished_at, created_at,
-    params, task_id, retry_of, requested_by, message,
-    greatest(extract(epoch FROM coalesce(finished_at, shiftboss.now()) - started_at), 0)::double precision
-        AS duration_seconds"""
-_WHERE = """(%(bot)s::text IS NULL OR bot = %(bot)s) AND (%(status)s::text IS NULL OR status = %(status)s)
-    AND (%(since)s::timestamptz IS NULL OR created_at >= %(since)s)"""
-
 
 class StartedRun(NamedTuple):
     """A run that was asked for; `created` is False when the same job was pending or running already."""
@@ -87,7 +78,7 @@ class Runs:
         return bool(row and row["held"])
 
     async def get(self, id: UUID) -> Row | None:
-        return await self._db.fetch_one(f"SELECT {_COLUMNS} FROM public.worker_runs WHERE id = %s", [id])
+        return await self._db.fetch_one("SELECT * FROM shiftboss.runs WHERE id = %s", [id])
 
     async def checkpoint(self, id: UUID) -> dict[str, Any] | None:
         """Where the run, or the one it retries, stopped."""
@@ -97,11 +88,10 @@ class Runs:
     async def active(self) -> list[Row]:
         """Pending and running runs, oldest first."""
         return await self._db.fetch(
-            f"SELECT {_COLUMNS} FROM public.worker_runs WHERE status IN ('pending', 'running')"
-            " ORDER BY created_at, id"
+            "SELECT * FROM shiftboss.runs WHERE status IN ('pending', 'running') ORDER BY created_at, id"
         )
 
-    async def list(
+    async def list_runs(
         self,
         *,
         bot: str | None = None,
@@ -112,16 +102,13 @@ class Runs:
     ) -> list[Row]:
         """Newest first."""
         return await self._db.fetch(
-            f"SELECT {_COLUMNS} FROM public.worker_runs WHERE {_WHERE}"
-            " ORDER BY created_at DESC, id DESC LIMIT %(limit)s OFFSET %(offset)s",
-            {"bot": bot, "status": status, "since": since, "limit": limit, "offset": offset},
+            "SELECT r.* FROM shiftboss.list_runs(%s, %s, %s, %s, %s) l JOIN shiftboss.runs r USING (id)"
+            " ORDER BY r.created_at DESC, r.id DESC",
+            [bot, status, since, limit, offset],
         )
 
-    async def count(
+    async def count_runs(
         self, *, bot: str | None = None, status: str | None = None, since: datetime | None = None
     ) -> int:
-        row = await self._db.fetch_one(
-            f"SELECT count(*) AS n FROM public.worker_runs WHERE {_WHERE}",
-            {"bot": bot, "status": status, "since": since},
-        )
+        row = await self._db.fetch_one("SELECT shiftboss.count_runs(%s, %s, %s) AS n", [bot, status, since])
         return row["n"] if row else 0

@@ -18,7 +18,7 @@ PREFIX = "sb_"
 
 
 class Tokens:
-    """Everything that can be asked of access. Secrets are random 256-bit words; only their hashes are stored."""
+    """Everything that can be asked of access. Secrets are random 256-bit words, stored only as hashes."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
@@ -30,7 +30,7 @@ class Tokens:
         return secret
 
     async def create_session(self, principal: Principal, lifetime: timedelta) -> str:
-        """A secret for a browser that stands for this principal for a while, or until his token is revoked."""
+        """A secret for a browser that stands for this principal, as long as his token does."""
         secret = secrets.token_urlsafe(32)
         await self._store(secret, principal.name, principal.role, lifetime, "session", principal.id)
         return secret
@@ -57,13 +57,6 @@ class Tokens:
         """Whether there is any token that opens the admin service."""
         row = await self._db.fetch_one("SELECT shiftboss.has_tokens() AS has")
         return bool(row and row["has"])
-
-    async def list(self) -> list[Row]:
-        """Every token, newest first, without sessions."""
-        return await self._db.fetch(
-            "SELECT id, name, role, created_at, expires_at, last_used_at, revoked_at"
-            " FROM shiftboss.access_tokens WHERE kind = 'token' ORDER BY created_at DESC, id"
-        )
 
     async def create_login(self, name: str, role: Role, lifetime: timedelta) -> str:
         """A code that logs in once."""
@@ -98,6 +91,13 @@ class Tokens:
             "SELECT * FROM shiftboss.audit WHERE (%(before)s::bigint IS NULL OR id < %(before)s)"
             " ORDER BY id DESC LIMIT %(limit)s",
             {"before": before, "limit": limit},
+        )
+
+    async def list(self) -> list[Row]:
+        """Every token, newest first, without sessions."""
+        return await self._db.fetch(
+            "SELECT id, name, role, created_at, expires_at, last_used_at, revoked_at"
+            " FROM shiftboss.access_tokens WHERE kind = 'token' ORDER BY created_at DESC, id"
         )
 
 

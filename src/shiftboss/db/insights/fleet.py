@@ -11,42 +11,17 @@ from shiftboss.db.insights.kept import Kept
 if TYPE_CHECKING:
     from shiftboss.db.database import Database
 
-_WORKERS = """SELECT h.*, w.queues, w.capabilities, w.resource_limits, w.resource_usage, w.region, w.host, w.pid, w.version,
-    w.paused, w.draining, w.metadata, w.lease_expires_at
-    FROM public.active_workers_health h JOIN public.workers w ON w.id = h.worker_id"""
-
-_QUEUES = """WITH live AS (
-    SELECT queue, count(*) FILTER (WHERE status = 'Queued') AS queued,
-        count(*) FILTER (WHERE status = 'In Progress') AS running,
-        count(*) FILTER (WHERE status = 'Queued' AND hold IS NULL AND coalesce(run_at, created_at) <= shiftboss.now())
-            AS ready,
-        min(coalesce(run_at, created_at)) FILTER (WHERE status = 'Queued' AND hold IS NULL) AS oldest
-    FROM public.tasks WHERE status IN ('Queued', 'In Progress') GROUP BY queue
-), names AS (
-    SELECT queue AS name FROM live UNION SELECT queue FROM shiftboss.lanes
-    UNION SELECT name FROM shiftboss.pauses WHERE kind = 'queue' UNION SELECT name FROM shiftboss.limits WHERE kind = 'queue'
-    UNION SELECT unnest(queues) FROM public.workers WHERE status = 'active'
-)
-SELECT n.name, coalesce(q.queued, 0) AS queued, coalesce(q.ready, 0) AS ready, coalesce(q.running, 0) AS running,
-    greatest(extract(epoch FROM shiftboss.now() - q.oldest), 0)::double precision AS oldest_seconds,
-    p.name IS NOT NULL AS paused, p.reason AS pause_reason, p.paused_at,
-    l.max_running, l.rate, extract(epoch FROM l.rate_period)::double precision AS rate_seconds,
-    (SELECT count(*) FROM public.workers w WHERE w.status = 'active' AND (w.queues IS NULL OR n.name = ANY (w.queues)))
-        AS workers
-FROM names n LEFT JOIN live q ON q.queue = n.name
-LEFT JOIN shiftboss.pauses p ON p.kind = 'queue' AND p.name = n.name
-LEFT JOIN shiftboss.limits l ON l.kind = 'queue' AND l.name = n.name ORDER BY n.name"""
-
 
 class Fleet:
     def __init__(self, db: Database) -> None:
         self._db = db
-        self._queues: Kept[list[Row]] = Kept(lambda: db.fetch(_QUEUES))
+        self._queues: Kept[list[Row]] = Kept(lambda: db.fetch("SELECT * FROM shiftboss.queues ORDER BY name"))
 
     async def workers(self, *, status: str | None = None) -> list[dict[str, Any]]:
         """Every member of the fleet with its health, current task and today's work."""
         rows = await self._db.fetch(
-            f"{_WORKERS} WHERE (%(status)s::text IS NULL OR w.status = %(status)s) ORDER BY w.id",
+            "SELECT * FROM shiftboss.members WHERE (%(status)s::text IS NULL OR status = %(status)s)"
+            " ORDER BY worker_id",
             {"status": status},
         )
         today = await self._db.insights.series.per_worker(_midnight())
@@ -54,7 +29,7 @@ class Fleet:
 
     async def worker(self, worker_id: str) -> dict[str, Any] | None:
         """One member, with what it holds now."""
-        row = await self._db.fetch_one(f"{_WORKERS} WHERE w.id = %s", [worker_id])
+        row = await self._db.fetch_one("SELECT * FROM shiftboss.members WHERE worker_id = %s", [worker_id])
         if row is None:
             return None
         today = await self._db.insights.series.per_worker(_midnight())

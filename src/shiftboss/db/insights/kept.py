@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class Kept(Generic[T]):
-    """An answer that took t seconds to make is kept for `times` t: reading costs a bounded share of a core."""
+    """An answer that took t seconds is kept for `times` t: reading costs a bounded share of a core."""
 
     def __init__(self, make: Callable[[], Awaitable[T]], times: float = 20.0) -> None:
         self._make = make

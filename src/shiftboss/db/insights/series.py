@@ -1,4 +1,4 @@
-"""What was done when, how fast, how often in vain: from the per-minute statistics, never from the whole history."""
+"""What was done when, how fast, how often in vain: from the statistics, never from the whole history."""
 
 from __future__ import annotations
 
@@ -24,20 +24,7 @@ class Series:
     ) -> list[dict[str, Any]]:
         """One point per step, also for those in which nothing happened, oldest first."""
         rows = await self._db.fetch(
-            """WITH steps AS (
-                SELECT generate_series(date_bin(%(step)s, shiftboss.now() - %(span)s, '2000-01-01Z') + %(step)s,
-                    shiftboss.now(), %(step)s) AS at
-            ), done AS (
-                SELECT date_bin(%(step)s, minute, '2000-01-01Z') AS at, sum(completed) AS completed,
-                    sum(failed) AS failed, sum(seconds) AS seconds, shiftboss.sum_buckets(buckets) AS buckets
-                FROM shiftboss.stats WHERE minute > shiftboss.now() - %(span)s - %(step)s
-                  AND (%(queue)s::text IS NULL OR queue = %(queue)s)
-                  AND (%(task_type)s::text IS NULL OR task_type = %(task_type)s) GROUP BY 1
-            )
-            SELECT s.at, coalesce(d.completed, 0)::bigint AS completed, coalesce(d.failed, 0)::bigint AS failed,
-                coalesce(d.seconds, 0) AS seconds, coalesce(d.buckets, '{}') AS buckets
-            FROM steps s LEFT JOIN done d USING (at) ORDER BY s.at""",
-            {"span": span, "step": step, "queue": queue, "task_type": task_type},
+            "SELECT * FROM shiftboss.throughput(%s, %s, %s, %s)", [span, step, queue, task_type]
         )
         return [_point(row, step) for row in rows]
 
@@ -60,12 +47,7 @@ class Series:
     async def latency(self, sample: int = 1000) -> dict[str, float | None]:
         """Of the newest completed tasks of the last hour, to the millisecond, whoever ran them."""
         row = await self._db.fetch_one(
-            """SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY ms) AS p50_ms, avg(ms) AS avg_ms, max(ms) AS max_ms
-            FROM (SELECT greatest(extract(epoch FROM generation_processed_at - generation_started_at), 0)::float8
-                    * 1000 AS ms
-                  FROM public.tasks WHERE status IN ('Complete', 'Failed', 'Cancelled')
-                    AND generation_processed_at > shiftboss.now() - interval '1 hour' AND status = 'Complete'
-                  ORDER BY generation_processed_at DESC LIMIT %s) x""",
+            "SELECT * FROM shiftboss.latency(%s)",
             [sample],
         )
         assert row is not None

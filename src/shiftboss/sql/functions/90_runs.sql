@@ -187,3 +187,18 @@ BEGIN
     RETURN QUERY SELECT * FROM shiftboss.start_run(r.bot, r.city, r.category, r.params, p_queue, p_requested_by, p_run,
         CASE r.status WHEN 'failed' THEN r.checkpoint END);
 END $$;
+
+-- Newest first.
+CREATE OR REPLACE FUNCTION shiftboss.list_runs(p_bot text DEFAULT NULL, p_status text DEFAULT NULL,
+    p_since timestamptz DEFAULT NULL, p_limit int DEFAULT 50, p_offset bigint DEFAULT 0)
+RETURNS SETOF public.worker_runs LANGUAGE sql STABLE AS $$
+    SELECT * FROM public.worker_runs WHERE (p_bot IS NULL OR bot = p_bot) AND (p_status IS NULL OR status = p_status)
+        AND (p_since IS NULL OR created_at >= p_since)
+    ORDER BY created_at DESC, id DESC LIMIT p_limit OFFSET p_offset
+$$;
+
+CREATE OR REPLACE FUNCTION shiftboss.count_runs(p_bot text DEFAULT NULL, p_status text DEFAULT NULL,
+    p_since timestamptz DEFAULT NULL) RETURNS bigint LANGUAGE sql STABLE AS $$
+    SELECT count(*) FROM public.worker_runs WHERE (p_bot IS NULL OR bot = p_bot)
+        AND (p_status IS NULL OR status = p_status) AND (p_since IS NULL OR created_at >= p_since)
+$$;

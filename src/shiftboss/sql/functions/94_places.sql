@@ -83,3 +83,22 @@ CREATE OR REPLACE FUNCTION shiftboss.check_place(p_id uuid, p_status text, p_che
     UPDATE public.places x SET status = p_status, checks = p_checks, checked_at = shiftboss.now()
     FROM (SELECT id, status FROM public.places WHERE id = p_id FOR UPDATE) o WHERE x.id = o.id RETURNING o.status
 $$;
+
+CREATE OR REPLACE FUNCTION shiftboss.list_places(p_city text DEFAULT NULL, p_category text DEFAULT NULL,
+    p_status text DEFAULT NULL, p_after uuid DEFAULT NULL, p_checked_before timestamptz DEFAULT NULL,
+    p_unclassified boolean DEFAULT false, p_limit int DEFAULT 100) RETURNS SETOF public.places LANGUAGE sql STABLE AS $$
+    SELECT * FROM public.places WHERE (p_city IS NULL OR city = p_city) AND (p_category IS NULL OR category = p_category)
+        AND (p_status IS NULL OR status = p_status) AND (p_after IS NULL OR id > p_after)
+        AND (p_checked_before IS NULL OR coalesce(checked_at, '-infinity') < p_checked_before)
+        AND (NOT p_unclassified OR classified_at IS NULL)
+    ORDER BY id LIMIT p_limit
+$$;
+
+CREATE OR REPLACE FUNCTION shiftboss.count_places(p_city text DEFAULT NULL, p_category text DEFAULT NULL,
+    p_status text DEFAULT NULL, p_checked_before timestamptz DEFAULT NULL, p_unclassified boolean DEFAULT false)
+RETURNS bigint LANGUAGE sql STABLE AS $$
+    SELECT count(*) FROM public.places WHERE (p_city IS NULL OR city = p_city)
+        AND (p_category IS NULL OR category = p_category) AND (p_status IS NULL OR status = p_status)
+        AND (p_checked_before IS NULL OR coalesce(checked_at, '-infinity') < p_checked_before)
+        AND (NOT p_unclassified OR classified_at IS NULL)
+$$;

@@ -1,0 +1,34 @@
+-- What the read model shows beyond the documented views.
+
+CREATE OR REPLACE VIEW shiftboss.runs AS
+SELECT id, bot, city, category, status, progress, counters, error_message, started_at, finished_at, created_at, params,
+    task_id, retry_of, requested_by, message,
+    greatest(extract(epoch FROM coalesce(finished_at, shiftboss.now()) - started_at), 0)::double precision AS duration_seconds
+FROM public.worker_runs;
+
+CREATE OR REPLACE VIEW shiftboss.members AS
+SELECT h.*, w.queues, w.capabilities, w.resource_limits, w.resource_usage, w.region, w.host, w.pid, w.version, w.paused,
+    w.draining, w.metadata, w.lease_expires_at
+FROM public.active_workers_health h JOIN public.workers w ON w.id = h.worker_id;
+
+CREATE OR REPLACE VIEW shiftboss.queues AS
+WITH live AS (
+    SELECT queue, count(*) FILTER (WHERE status = 'Queued') AS queued,
+        count(*) FILTER (WHERE status = 'In Progress') AS running,
+        count(*) FILTER (WHERE status = 'Queued' AND hold IS NULL AND coalesce(run_at, created_at) <= shiftboss.now()) AS ready,
+        min(coalesce(run_at, created_at)) FILTER (WHERE status = 'Queued' AND hold IS NULL) AS oldest
+    FROM public.tasks WHERE status IN ('Queued', 'In Progress') GROUP BY queue
+), names AS (
+    SELECT queue AS name FROM live UNION SELECT queue FROM shiftboss.lanes
+    UNION SELECT name FROM shiftboss.pauses WHERE kind = 'queue'
+    UNION SELECT name FROM shiftboss.limits WHERE kind = 'queue'
+    UNION SELECT unnest(queues) FROM public.workers WHERE status = 'active'
+)
+SELECT n.name, coalesce(q.queued, 0) AS queued, coalesce(q.ready, 0) AS ready, coalesce(q.running, 0) AS running,
+    greatest(extract(epoch FROM shiftboss.now() - q.oldest), 0)::double precision AS oldest_seconds,
+    p.name IS NOT NULL AS paused, p.reason AS pause_reason, p.paused_at, l.max_running, l.rate,
+    extract(epoch FROM l.rate_period)::double precision AS rate_seconds,
+    (SELECT count(*) FROM public.workers w WHERE w.status = 'active' AND (w.queues IS NULL OR n.name = ANY (w.queues))) AS workers
+FROM names n LEFT JOIN live q ON q.queue = n.name
+LEFT JOIN shiftboss.pauses p ON p.kind = 'queue' AND p.name = n.name
+LEFT JOIN shiftboss.limits l ON l.kind = 'queue' AND l.name = n.name;

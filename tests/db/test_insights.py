@@ -1,0 +1,142 @@
+"""The read model: lists that are stable while rows arrive and quick beside many, reasons, figures."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+import pytest
+
+from shiftboss.db import Database
+from shiftboss.db.insights import BadCursor, TaskFilter
+from shiftboss.db.insights.series import percentile
+from shiftboss.model.errors import UsageError
+from shiftboss.model.task import BUCKETS, NewTask
+from shiftboss.model.worker import Member
+
+MANY = """INSERT INTO tasks (status, task_type, params, created_at, generation_started_at,
+        generation_processed_at)
+    SELECT s, 'kind-' || n % 7, jsonb_build_object('n', n), now() - n * interval '1 second',
+        CASE WHEN s <> 'Queued' THEN now() - n * interval '1 second' END,
+        CASE WHEN s NOT IN ('Queued', 'In Progress') THEN now() - n * interval '1 second' END
+    FROM generate_series(1, %s) n, LATERAL (SELECT CASE WHEN n % 997 = 0 THEN 'Failed'
+        WHEN n % 1009 = 0 THEN 'Cancelled' WHEN n % 5 = 0 THEN 'Queued' WHEN n % 4999 = 0 THEN 'In Progress' ELSE 'Complete' END AS s) x"""
+
+
+async def all_ids(db: Database, wanted: TaskFilter, limit: int) -> list[UUID]:
+    ids: list[UUID] = []
+    cursor = None
+    while True:
+        page = await db.insights.tasks.page(wanted, cursor, limit)
+        ids += [row["id"] for row in page.items]
+        cursor = page.next
+        if cursor is None:
+            return ids
+
+
+async def test_pages_are_stable_while_rows_arrive(db: Database) -> None:
+    await db.execute(MANY.replace("%s", "300"))
+    wanted = TaskFilter()
+    first = await db.insights.tasks.page(wanted, None, 100)
+    await db.tasks.enqueue([NewTask(task_type="late") for _ in range(50)])
+    ids = [row["id"] for row in first.items]
+    cursor = first.next
+    while cursor:
+        page = await db.insights.tasks.page(wanted, cursor, 100)
+        ids += [row["id"] for row in page.items]
+        cursor = page.next
+    assert len(ids) == len(set(ids)) == 300
+
+
+async def test_filters(db: Database) -> None:
+    await db.execute(MANY.replace("%s", "2000"))
+    assert len(await all_ids(db, TaskFilter(status="Failed"), 10)) == 2
+    assert len(await all_ids(db, TaskFilter(task_type="kind-3"), 50)) == 286
+    assert len(await all_ids(db, TaskFilter(text='"n": 1234'), 50)) == 1
+    assert len(await all_ids(db, TaskFilter(text="100%"), 50)) == 0
+    since = datetime.now(UTC) - timedelta(seconds=500)
+    assert 495 <= len(await all_ids(db, TaskFilter(since=since), 50)) <= 500
+    with pytest.raises(UsageError, match="no status"):
+        await db.insights.tasks.page(TaskFilter(status="Done"))
+    with pytest.raises(BadCursor):
+        await db.insights.tasks.page(TaskFilter(), "nonsense")
+
+
+async def test_a_search_in_vain_is_bounded(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shiftboss.db.insights.tasklist.STRETCH", 100)
+    await db.execute(MANY.replace("%s", "1000"))
+    page = await db.insights.tasks.page(TaskFilter(task_type="nobody"), None, 10)
+    assert page.items == []
+    assert page.next is not None, "there is more to look at"
+    ids = await all_ids(db, TaskFilter(task_type="kind-1"), 10)
+    assert len(ids) == len(set(ids)) == 143
+
+
+async def test_lists_are_quick_beside_many_tasks(db: Database) -> None:
+    await db.execute(MANY.replace("%s", "60000"))
+    await db.execute("ANALYZE tasks")
+    for status in (None, "Queued", "Complete", "Failed"):
+        began = time.perf_counter()
+        page = await db.insights.tasks.page(TaskFilter(status=status), None, 50)
+        await db.insights.tasks.page(TaskFilter(status=status), page.next, 50)
+        assert time.perf_counter() - began < 0.5, status
+
+
+async def test_detail_tells_attempts_and_why(db: Database) -> None:
+    ((id, _),) = await db.tasks.enqueue([NewTask(task_type="render")])
+    detail = await db.insights.tasks.detail(id)
+    assert detail is not None
+    assert detail["why"][0]["reason"] == "no capable worker"
+    await db.workers.register(Member(id="w"))
+    (task,) = await db.tasks.claim("w")
+    await db.tasks.fail([(task.id, task.lease)], ["boom"])
+    detail = await db.insights.tasks.detail(id)
+    assert detail is not None
+    assert [(a["outcome"], a["error"]) for a in detail["attempts_made"]] == [("failed", "boom")]
+
+
+async def test_figures_of_workers_and_time(db: Database) -> None:
+    await db.workers.register(Member(id="w"))
+    buckets = [0] * (len(BUCKETS) + 1)
+    buckets[3] = 10
+    work = {
+        "queue": "default",
+        "task_type": "t",
+        "completed": 8,
+        "failed": 2,
+        "seconds": 0.4,
+        "buckets": buckets,
+    }
+    await db.workers.beat("w", [], {}, [work])
+    (worker,) = await db.insights.fleet.workers()
+    assert (worker["processed_today"], worker["error_rate"]) == (10, 0.2)
+    points = await db.insights.series.throughput(timedelta(hours=1), timedelta(minutes=1))
+    assert len(points) in (60, 61)
+    busy = [point for point in points if point["completed"]]
+    assert [(p["completed"], p["failed"]) for p in busy] == [(8, 2)]
+    assert BUCKETS[2] < busy[0]["p50"] <= BUCKETS[3]
+
+
+def test_percentiles_of_a_histogram() -> None:
+    assert percentile([], 0.5) is None
+    assert percentile([0, 10], 0.5) == pytest.approx(0.0075)
+    assert percentile([0] * len(BUCKETS) + [5], 0.99) == BUCKETS[-1]
+
+
+async def test_the_snapshot_is_fresh(db: Database) -> None:
+    assert (await db.insights.overview.snapshot())["queue"]["queued"] == 0
+    run = await db.runs.start_run("verify")
+    snapshot = await db.insights.overview.snapshot()
+    assert snapshot["queue"]["queued"] == 1
+    assert [(r["id"], r["progress"]) for r in snapshot["current_runs"]] == [(run.id, 0)]
+
+
+async def test_a_silent_worker_and_a_stuck_task_raise_alerts(db: Database) -> None:
+    await db.workers.register(Member(id="w"))
+    await db.tasks.enqueue([NewTask(task_type="t")])
+    await db.tasks.claim("w")
+    assert await db.insights.overview.alerts() == []
+    await db.execute("UPDATE workers SET last_heartbeat = now() - interval '6 minutes'")
+    await db.execute("UPDATE tasks SET generation_started_at = now() - interval '11 minutes'")
+    assert {alert["kind"] for alert in await db.insights.overview.alerts()} == {"stale_worker", "stuck_task"}
