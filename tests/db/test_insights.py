@@ -21,7 +21,8 @@ MANY = """INSERT INTO tasks (status, task_type, params, created_at, generation_s
         CASE WHEN s <> 'Queued' THEN now() - n * interval '1 second' END,
         CASE WHEN s NOT IN ('Queued', 'In Progress') THEN now() - n * interval '1 second' END
     FROM generate_series(1, %s) n, LATERAL (SELECT CASE WHEN n % 997 = 0 THEN 'Failed'
-        WHEN n % 1009 = 0 THEN 'Cancelled' WHEN n % 5 = 0 THEN 'Queued' WHEN n % 4999 = 0 THEN 'In Progress' ELSE 'Complete' END AS s) x"""
+        WHEN n % 1009 = 0 THEN 'Cancelled' WHEN n % 5 = 0 THEN 'Queued'
+        WHEN n % 4999 = 0 THEN 'In Progress' ELSE 'Complete' END AS s) x"""
 
 
 async def all_ids(db: Database, wanted: TaskFilter, limit: int) -> list[UUID]:

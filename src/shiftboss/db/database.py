@@ -23,8 +23,8 @@ from shiftboss.db.migrate import is_current, migrate
 from shiftboss.db.places import Places
 from shiftboss.db.runs import Runs
 from shiftboss.db.tasks import Tasks
-from shiftboss.db.tracking import Tracking
 from shiftboss.db.tokens import Tokens
+from shiftboss.db.tracking import Tracking
 from shiftboss.db.workers import Workers
 from shiftboss.model.errors import DatabaseUnavailable, MigrationError
 from shiftboss.model.settings import Settings
