@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -30,6 +30,8 @@ from shiftboss.model.errors import DatabaseUnavailable, MigrationError
 from shiftboss.model.settings import Settings
 
 __all__ = ["Connection", "Database", "Params", "Row"]
+
+REVIVE_SECONDS = 2.0
 
 Params = Sequence[Any] | Mapping[str, Any]
 
@@ -90,6 +92,7 @@ class Database:
             max_size=max_size,
             name="shiftboss",
             open=False,
+            **_revival(server),
         )
         await pool.open()
         return cls(url, pool, server)
@@ -189,6 +192,20 @@ class Database:
     def dedicated(self) -> AbstractAsyncContextManager[Connection]:
         """A connection of its own outside the pool, for LISTEN and advisory locks."""
         return connect(self._direct_url)
+
+
+def _revival(server: EmbeddedServer | None) -> dict[str, Any]:
+    """Pool options that start a killed embedded server again; a server of yours is only waited for."""
+    if server is None:
+        return {}
+
+    async def revive(pool: AsyncConnectionPool[Connection]) -> None:
+        await asyncio.to_thread(server.revive)
+        # Having given up, the pool grows again only when asked: ask on behalf of those who wait already.
+        with suppress(PoolTimeout):
+            await pool.putconn(await pool.getconn(timeout=10))
+
+    return {"reconnect_timeout": REVIVE_SECONDS, "reconnect_failed": revive}
 
 
 async def _require_current(url: str) -> None:
