@@ -1,0 +1,263 @@
+"""Random interleavings of everything that can happen to tasks, against the real database.
+
+Never lose a task, never hold one under two live leases, never finish by a stale lease, never exceed a limit, never
+leave a task that waits without a reason.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import hypothesis.strategies as st
+import orjson
+import psycopg
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+TYPES = ("a", "b")
+WORKERS = ("w1", "w2", "w3")
+LIVE = ("Queued", "In Progress")
+LEASE = timedelta(seconds=30)
+
+Held = tuple[UUID, int]
+
+
+class Queue(RuleBasedStateMachine):
+    url = ""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conn = psycopg.connect(self.url, autocommit=True)
+        self.clock = datetime(2030, 1, 1, tzinfo=UTC)
+        self.made: list[UUID] = []
+        self.final: dict[UUID, str] = {}
+        self.held: dict[UUID, tuple[int, str]] = {}
+        self.ended: list[Held] = []
+        self.limits: dict[str, tuple[int | None, int | None]] = {}
+
+    def sql(self, statement: str, *params: Any) -> list[Any]:
+        cursor = self.conn.execute(statement, params)  # type: ignore[arg-type]
+        return cursor.fetchall() if cursor.description else []
+
+    @initialize()
+    def clean(self) -> None:
+        self.sql(
+            "TRUNCATE tasks, workers, shiftboss.limits, shiftboss.pauses, shiftboss.dependencies, shiftboss.past_attempts"
+        )
+        self.tick(0)
+
+    def tick(self, seconds: float) -> None:
+        self.clock += timedelta(seconds=seconds)
+        self.sql("SELECT set_config('shiftboss.now', %s, false)", self.clock.isoformat())
+
+    @rule(data=st.data(), count=st.integers(1, 3))
+    def enqueue(self, data: st.DataObject, count: int) -> None:
+        tasks = []
+        for _ in range(count):
+            parents = (
+                data.draw(st.lists(st.sampled_from(self.made), max_size=2, unique=True)) if self.made else []
+            )
+            task = {
+                "task_type": data.draw(st.sampled_from(TYPES)),
+                "priority": data.draw(st.sampled_from([1, 5, 15])),
+                "tenant": data.draw(st.sampled_from([None, "t1", "t2"])),
+                "concurrency_key": data.draw(st.sampled_from([None, "k1", "k2"])),
+                "max_attempts": data.draw(st.integers(1, 3)),
+                "depends_on": [str(parent) for parent in parents] or None,
+                "on_dependency_failure": data.draw(st.sampled_from(["cancel", "fail", "run"])),
+                "delay": data.draw(st.sampled_from([None, "5 seconds"])),
+                "backoff": data.draw(st.sampled_from([None, "2 seconds"])),
+                "deadline": data.draw(
+                    st.sampled_from([None, (self.clock + timedelta(seconds=60)).isoformat()])
+                ),
+            }
+            tasks.append({name: value for name, value in task.items() if value is not None})
+        rows = self.sql("SELECT id, created FROM shiftboss.enqueue(%s)", orjson.dumps(tasks).decode())
+        self.made += [id for id, created in rows if created]
+
+    @rule(worker=st.sampled_from(WORKERS), count=st.integers(1, 4))
+    def claim(self, worker: str, count: int) -> None:
+        rows = self.sql("SELECT id, lease FROM shiftboss.claim(%s, %s)", worker, count)
+        assert len(rows) <= count
+        for id, lease in rows:
+            assert id not in self.held, "one task under two live leases"
+            assert id not in self.final
+            self.held[id] = (lease, worker)
+
+    def draw_held(self, data: st.DataObject) -> Held:
+        id = data.draw(st.sampled_from(sorted(self.held)))
+        lease, _ = self.held.pop(id)
+        self.ended.append((id, lease))
+        return id, lease
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data(), how=st.sampled_from(["complete", "fail", "crash", "defer", "release", "cancelled"]))
+    def end(self, data: st.DataObject, how: str) -> None:
+        id, lease = self.draw_held(data)
+        calls = {
+            "complete": "shiftboss.complete(%s, %s, ARRAY['1'::jsonb])",
+            "fail": "shiftboss.fail(%s, %s, ARRAY['boom'])",
+            "crash": "shiftboss.fail(%s, %s, ARRAY['boom'], ARRAY['crashed'])",
+            "defer": "shiftboss.defer(%s, %s, ARRAY[interval '3 s'], ARRAY['later'])",
+            "release": "shiftboss.defer(%s, %s, ARRAY[interval '0'], ARRAY['back'])",
+            "cancelled": "shiftboss.cancelled(%s, %s)",
+        }
+        [(stale,)] = self.sql(f"SELECT {calls[how]}", [id], [lease])
+        assert stale == [], "a live lease was called stale"
+
+    @precondition(lambda self: self.ended)
+    @rule(data=st.data(), how=st.sampled_from(["complete", "fail", "progress", "extend"]))
+    def report_by_an_old_lease(self, data: st.DataObject, how: str) -> None:
+        id, lease = data.draw(st.sampled_from(self.ended))
+        before = self.sql("SELECT t FROM tasks t WHERE id = %s", id)
+        calls = {
+            "complete": "shiftboss.complete(%s, %s, ARRAY['2'::jsonb])",
+            "fail": "shiftboss.fail(%s, %s, ARRAY['late'])",
+            "progress": "shiftboss.progress(%s, %s, ARRAY[50::smallint], ARRAY['x'])",
+            "extend": "shiftboss.extend(%s, %s, '1 hour')",
+        }
+        self.sql(f"SELECT {calls[how]}", [id], [lease])
+        assert self.sql("SELECT t FROM tasks t WHERE id = %s", id) == before, "a stale lease changed a task"
+
+    @rule(worker=st.sampled_from(WORKERS))
+    def beat(self, worker: str) -> None:
+        mine = [lease for lease, holder in self.held.values() if holder == worker]
+        [(known, lost)] = self.sql("SELECT known, lost FROM shiftboss.beat(%s, %s::bigint[])", worker, mine)
+        assert not known or lost == []
+
+    @rule(seconds=st.sampled_from([1, 10, 40]))
+    def time_passes(self, seconds: float) -> None:
+        self.tick(seconds)
+
+    @rule()
+    def rescue(self) -> None:
+        self.sql("UPDATE workers SET lease_time = '30 seconds' WHERE lease_time <> '30 seconds'")
+        self.sql("SELECT * FROM shiftboss.rescue()")
+        self.drop_lost()
+
+    @rule(worker=st.sampled_from(WORKERS))
+    def orphan(self, worker: str) -> None:
+        self.sql("SELECT func_reset_orphaned_tasks(%s)", [worker])
+        assert not self.sql("SELECT 1 FROM tasks WHERE worker_id = %s AND status = 'In Progress'", worker)
+        self.drop_lost()
+
+    def drop_lost(self) -> None:
+        running = dict(self.sql("SELECT id, lease FROM tasks WHERE status = 'In Progress'"))
+        for id, (lease, _) in list(self.held.items()):
+            if running.get(id) != lease:
+                del self.held[id]
+                self.ended.append((id, lease))
+
+    @precondition(lambda self: self.made)
+    @rule(data=st.data())
+    def cancel(self, data: st.DataObject) -> None:
+        id = data.draw(st.sampled_from(self.made))
+        [(status, cancelling)] = self.sql("SELECT status, cancelling FROM shiftboss.cancel(%s)", [id])
+        assert cancelling == (status == "In Progress")
+        assert status != "Queued"
+
+    @precondition(lambda self: self.final)
+    @rule(data=st.data())
+    def retry(self, data: st.DataObject) -> None:
+        id = data.draw(st.sampled_from(sorted(self.final)))
+        [(again,)] = self.sql("SELECT shiftboss.retry(%s)", [id])
+        assert bool(again) == (self.final[id] != "Complete")
+        if again:
+            del self.final[id]
+
+    @rule(kind=st.sampled_from(TYPES), pause=st.booleans())
+    def pause(self, kind: str, pause: bool) -> None:
+        self.sql(f"SELECT shiftboss.{'pause' if pause else 'resume'}('task_type', %s)", kind)
+
+    @rule(
+        kind=st.sampled_from(TYPES), running=st.sampled_from([None, 1, 2]), per_key=st.sampled_from([None, 1])
+    )
+    def limit(self, kind: str, running: int | None, per_key: int | None) -> None:
+        self.sql("SELECT shiftboss.set_limit('task_type', %s, %s, %s)", kind, running, per_key)
+        # a lower limit does not stop what runs already
+        self.limits[kind] = (running, per_key)
+        self.grace = {(k, key): n for k, key, n in self.running()}
+
+    def running(self) -> list[Any]:
+        return self.sql(
+            "SELECT task_type, concurrency_key, count(*) FROM tasks WHERE status = 'In Progress' GROUP BY 1, 2"
+        )
+
+    grace: dict[tuple[str, str | None], int] = {}  # noqa: RUF012 - replaced, never changed
+
+    @invariant()
+    def nothing_is_lost(self) -> None:
+        rows = self.sql("SELECT id, status, lease, worker_id FROM tasks")
+        assert len(rows) == len(self.made)
+        leases = [lease for _, status, lease, _ in rows if status == "In Progress"]
+        assert len(set(leases)) == len(leases)
+        running = {id: lease for id, status, lease, _ in rows if status == "In Progress"}
+        for id, (lease, _) in self.held.items():
+            assert running.get(id) == lease, "a lease was lost without a word"
+        for id, status, _, worker in rows:
+            if status == "Queued":
+                assert worker is None
+            if status not in LIVE:
+                assert self.final.setdefault(id, status) == status, "a finished task changed"
+            else:
+                assert id not in self.final
+
+    @invariant()
+    def limits_hold(self) -> None:
+        totals: dict[str, int] = {}
+        for kind, key, count in self.running():
+            totals[kind] = totals.get(kind, 0) + count
+            per_key = self.limits.get(kind, (None, None))[1]
+            if per_key is not None and key is not None:
+                assert count <= max(per_key, self.grace.get((kind, key), 0))
+        for kind, total in totals.items():
+            most = self.limits.get(kind, (None, None))[0]
+            before = sum(n for (k, _), n in self.grace.items() if k == kind)
+            assert most is None or total <= max(most, before)
+
+    @invariant()
+    def every_wait_has_a_reason(self) -> None:
+        for (reason,) in self.sql(
+            "SELECT w.reason FROM tasks t, shiftboss.why(t.id) w WHERE t.status = 'Queued' LIMIT 20"
+        ):
+            assert reason
+
+    def teardown(self) -> None:
+        """With all hindrances gone, everything that waits can be done."""
+        for kind in TYPES:
+            self.sql("SELECT shiftboss.resume('task_type', %s)", kind)
+            self.sql("SELECT shiftboss.set_limit('task_type', %s)", kind)
+        self.sql("UPDATE tasks SET deadline = NULL")
+        self.tick(3600)
+        self.sql("SELECT * FROM shiftboss.rescue()")
+        while rows := self.sql("SELECT id, lease FROM shiftboss.claim('last', 100)"):
+            ids, leases = [row[0] for row in rows], [row[1] for row in rows]
+            self.sql("SELECT shiftboss.complete(%s, %s, NULL)", ids, leases)
+            self.tick(60)
+        left = self.sql(
+            "SELECT id, status, hold, depends_on FROM tasks WHERE status IN ('Queued', 'In Progress')"
+        )
+        assert not left, left
+        assert not self.sql("SELECT * FROM shiftboss.dependencies")
+        self.conn.close()
+
+
+@pytest.mark.timeout(300)
+def test_random_interleavings(database_url: str) -> None:
+    machine = type("TestedQueue", (Queue,), {"url": database_url})
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+        ),
+    )
