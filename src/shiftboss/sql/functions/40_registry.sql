@@ -146,9 +146,9 @@ CREATE OR REPLACE FUNCTION shiftboss.count_work(p_worker text, p_stats jsonb) RE
 $$;
 
 -- These workers are gone: whatever they held is an attempt lost or, where the process is known to have died under it,
--- crashed. Returns how many tasks that were.
-CREATE OR REPLACE FUNCTION shiftboss.lose_worker(p_workers text[], p_outcome text DEFAULT 'lost', p_reason text DEFAULT NULL)
-RETURNS int LANGUAGE plpgsql AS $$
+-- crashed. p_spare_leased: tasks with a lease of their own keep it. Returns how many tasks that were.
+CREATE OR REPLACE FUNCTION shiftboss.lose_worker(p_workers text[], p_outcome text DEFAULT 'lost', p_reason text DEFAULT NULL,
+    p_spare_leased boolean DEFAULT false) RETURNS int LANGUAGE plpgsql AS $$
 DECLARE
     v_ids uuid[];
     v_leases bigint[];
@@ -156,6 +156,7 @@ DECLARE
 BEGIN
     SELECT array_agg(id), array_agg(lease), count(*) INTO v_ids, v_leases, v_count FROM (
         SELECT id, lease FROM public.tasks WHERE status = 'In Progress' AND worker_id = ANY (p_workers)
+          AND NOT (p_spare_leased AND lease_expires_at IS NOT NULL)
         ORDER BY id FOR NO KEY UPDATE) t;
     IF v_count > 0 THEN
         PERFORM shiftboss.fail(v_ids, v_leases, array_fill(coalesce(p_reason, 'its worker is gone'), ARRAY[v_count]),
@@ -186,7 +187,8 @@ BEGIN
 END $$;
 
 -- The rescuer's round: leases that ran out, deadlines that passed while waiting, keys whose parked tasks were forgotten,
--- lanes that nobody registered. Safe to run anywhere at any time; returns what it did.
+-- lanes that nobody registered. After a restart of the server every lease gets its time anew: nobody could beat while it
+-- was away, and results that wait for it on a worker's disk should find their lease. Returns what it did.
 CREATE OR REPLACE FUNCTION shiftboss.rescue(p_limit int DEFAULT 1000)
 RETURNS TABLE (workers_lost int, tasks_rescued int, tasks_expired int) LANGUAGE plpgsql AS $$
 DECLARE
@@ -198,9 +200,11 @@ DECLARE
 BEGIN
     workers_lost := 0; tasks_rescued := 0;
     FOR v_gone IN UPDATE public.workers SET status = 'inactive' WHERE id IN (
-                      SELECT id FROM public.workers WHERE status = 'active' AND lease_expires_at < v_now
+                      SELECT id FROM public.workers WHERE status = 'active'
+                        AND lease_expires_at IS NOT NULL
+                        AND greatest(lease_expires_at, pg_postmaster_start_time() + lease_time) < v_now
                       FOR UPDATE SKIP LOCKED) RETURNING id LOOP
-        v_count := shiftboss.lose_worker(ARRAY[v_gone], 'lost', 'its worker stopped beating');
+        v_count := shiftboss.lose_worker(ARRAY[v_gone], 'lost', 'its worker stopped beating', true);
         PERFORM shiftboss.note('worker.lost', v_gone, NULL, NULL, jsonb_build_object('reason', 'no beat in time', 'tasks', v_count));
         workers_lost := workers_lost + 1;
         tasks_rescued := tasks_rescued + v_count;
@@ -210,7 +214,8 @@ BEGIN
         SELECT t.id, t.lease FROM public.tasks t
         WHERE t.status = 'In Progress' AND (t.lease_expires_at < v_now
             OR (t.lease_expires_at IS NULL AND NOT EXISTS (
-                SELECT FROM public.workers w WHERE w.id = t.worker_id AND w.lease_expires_at >= v_now)
+                SELECT FROM public.workers w WHERE w.id = t.worker_id
+                  AND greatest(w.lease_expires_at, pg_postmaster_start_time() + w.lease_time) >= v_now)
                 AND coalesce(t.generation_started_at, t.created_at) < v_now - interval '5 seconds'))
         LIMIT p_limit FOR NO KEY UPDATE SKIP LOCKED) t;
     IF v_count > 0 THEN
