@@ -96,8 +96,10 @@ class Tasks:
 
     async def complete(self, held: Held, results: Sequence[bytes | None]) -> list[UUID]:
         """Finish a batch; results are encoded JSON. Returns the ids whose lease was stale, as the next do."""
-        encoded = [None if result is None else result.decode() for result in results]
-        return await self._end("shiftboss.complete(%s, %s, %s::text[]::jsonb[])", held, [encoded])
+        encoded = None
+        if any(result is not None for result in results):
+            encoded = [None if result is None else result.decode() for result in results]
+        return await self._end("shiftboss.complete({held}, %s::text[]::jsonb[])", held, [encoded])
 
     async def fail(
         self,
@@ -108,36 +110,37 @@ class Tasks:
     ) -> list[UUID]:
         """End attempts that did not succeed: back to the queue, or Failed when no attempt is left."""
         params = [list(errors), list(kinds) if kinds else None, list(retry) if retry else None]
-        return await self._end("shiftboss.fail(%s, %s, %s::text[], %s::text[], %s::boolean[])", held, params)
+        return await self._end("shiftboss.fail({held}, %s::text[], %s::text[], %s::boolean[])", held, params)
 
     async def defer(self, held: Held, delays: Sequence[timedelta], reasons: Sequence[str]) -> list[UUID]:
         """Give tasks back without spending an attempt; a delay of zero means at once."""
         return await self._end(
-            "shiftboss.defer(%s, %s, %s::interval[], %s::text[])", held, [list(delays), list(reasons)]
+            "shiftboss.defer({held}, %s::interval[], %s::text[])", held, [list(delays), list(reasons)]
         )
 
     async def cancelled(self, held: Held) -> list[UUID]:
         """These were stopped because somebody asked for it."""
-        return await self._end("shiftboss.cancelled(%s, %s)", held, [])
+        return await self._end("shiftboss.cancelled({held})", held, [])
 
     async def progress(
         self, held: Held, percents: Sequence[int], messages: Sequence[str | None]
     ) -> list[UUID]:
         """Show how far running tasks are."""
         return await self._end(
-            "shiftboss.progress(%s, %s, %s::smallint[], %s::text[])", held, [list(percents), list(messages)]
+            "shiftboss.progress({held}, %s::smallint[], %s::text[])", held, [list(percents), list(messages)]
         )
 
     async def extend(self, held: Held, by: timedelta) -> list[UUID]:
         """Hold on to these for `by` from now, whatever happens to the worker's own lease."""
-        return await self._end("shiftboss.extend(%s, %s, %s)", held, [by])
+        return await self._end("shiftboss.extend({held}, %s)", held, [by])
 
     async def _end(self, call: str, held: Held, params: list[Any]) -> list[UUID]:
-        ids, leases = [], []
-        for id, lease in held:
-            ids.append(id)
-            leases.append(lease)
-        row = await self._db.fetch_one(f"SELECT {call} AS stale", [ids, leases, *params])
+        # The two arrays are written out here: the driver's dumper takes longer for them than the database.
+        held = list(held)
+        ids = "{" + ",".join([id.hex for id, _ in held]) + "}"
+        leases = "{" + ",".join([str(lease) for _, lease in held]) + "}"
+        sql = "SELECT " + call.format(held="%s::uuid[], %s::bigint[]") + " AS stale"
+        row = await self._db.fetch_one(sql, [ids, leases, *params])
         assert row is not None
         stale: list[UUID] = row["stale"]
         return stale

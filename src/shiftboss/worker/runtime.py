@@ -212,8 +212,9 @@ class Worker(Service):
             self._outbox.put(report)
         if self.hooks:
             self.hooks.emit(Ended(report))
-        self._pump()
-        if len(self._inbox) <= self._ahead() // 2:
+        if self._inbox:
+            self._pump()
+        if not self._space.is_set() and len(self._inbox) <= self._ahead() // 2:
             self._space.set()
         if not self._running:
             self._idle.set()
