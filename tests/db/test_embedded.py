@@ -23,7 +23,7 @@ import pytest
 from shiftboss.db import Database
 from shiftboss.db.embedded import EmbeddedServer
 from shiftboss.db.layout import Layout
-from shiftboss.model.errors import DatabaseError, EmbeddedServerError
+from shiftboss.model.errors import EmbeddedServerError
 
 Eventually = Callable[..., Awaitable[Any]]
 FAST = {"fsync": "off", "shared_buffers": "16MB"}
@@ -151,8 +151,13 @@ async def test_an_open_database_survives_a_killed_postmaster(
         pid = postmaster(server)
         os.kill(pid, signal.SIGKILL)
 
+        async def works() -> bool:
+            with contextlib.suppress(Exception):
+                return await db.fetch("SELECT 1 AS one") == [{"one": 1}]
+            return False
+
         await eventually(lambda: server.running() and postmaster(server) != pid, timeout=20)
-        await eventually(lambda: works(db), timeout=60)
+        await eventually(works, timeout=20)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a server with its keeper")
@@ -178,31 +183,6 @@ async def test_a_killed_keeper_and_postmaster_are_recovered_from(
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
     assert answer(servers().acquire()) == 42
-
-
-async def works(db: Database) -> bool:
-    with contextlib.suppress(DatabaseError):
-        return await db.fetch("SELECT 1 AS one") == [{"one": 1}]
-    return False
-
-
-async def test_an_open_database_outlives_keeper_and_server(servers: Servers, eventually: Eventually) -> None:
-    layout = Layout(servers.data_dir)
-    servers()  # sees to the end of what the database starts
-    async with await Database.open(data_dir=servers.data_dir) as db:
-        keeper = layout.keeper_pid()
-        assert keeper
-        os.kill(keeper, signal.SIGKILL)
-        await eventually(lambda: layout.keeper_pid() != keeper)
-        await eventually(lambda: works(db), timeout=60)
-
-
-async def test_a_stopped_server_stays_stopped(servers: Servers) -> None:
-    server = servers()
-    server.acquire()
-    server.stop()
-    server.revive()
-    assert server.running() is None
 
 
 async def test_pid_files_of_strangers_are_not_believed(servers: Servers, eventually: Eventually) -> None:

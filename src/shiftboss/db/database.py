@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -19,6 +19,7 @@ from shiftboss.db.embedded import EmbeddedServer
 from shiftboss.db.events import Events
 from shiftboss.db.health import Health
 from shiftboss.db.insights import Insights
+from shiftboss.db.journal import Journal
 from shiftboss.db.migrate import is_current, migrate
 from shiftboss.db.places import Places
 from shiftboss.db.runs import Runs
@@ -30,8 +31,6 @@ from shiftboss.model.errors import DatabaseUnavailable, MigrationError
 from shiftboss.model.settings import Settings
 
 __all__ = ["Connection", "Database", "Params", "Row"]
-
-REVIVE_SECONDS = 2.0
 
 Params = Sequence[Any] | Mapping[str, Any]
 
@@ -92,7 +91,6 @@ class Database:
             max_size=max_size,
             name="shiftboss",
             open=False,
-            **_revival(server),
         )
         await pool.open()
         return cls(url, pool, server)
@@ -132,6 +130,10 @@ class Database:
     @cached_property
     def insights(self) -> Insights:
         return Insights(self)
+
+    @cached_property
+    def journal(self) -> Journal:
+        return Journal(self)
 
     async def close(self) -> None:
         """Give back all connections, and the embedded server if this was one of its users."""
@@ -192,20 +194,6 @@ class Database:
     def dedicated(self) -> AbstractAsyncContextManager[Connection]:
         """A connection of its own outside the pool, for LISTEN and advisory locks."""
         return connect(self._direct_url)
-
-
-def _revival(server: EmbeddedServer | None) -> dict[str, Any]:
-    """Pool options that start a killed embedded server again; a server of yours is only waited for."""
-    if server is None:
-        return {}
-
-    async def revive(pool: AsyncConnectionPool[Connection]) -> None:
-        await asyncio.to_thread(server.revive)
-        # Having given up, the pool grows again only when asked: ask on behalf of those who wait already.
-        with suppress(PoolTimeout):
-            await pool.putconn(await pool.getconn(timeout=10))
-
-    return {"reconnect_timeout": REVIVE_SECONDS, "reconnect_failed": revive}
 
 
 async def _require_current(url: str) -> None:

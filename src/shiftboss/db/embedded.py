@@ -64,12 +64,6 @@ class EmbeddedServer:
             os.close(self._users_fd)
             self._users_fd = None
 
-    def revive(self) -> None:
-        """Start it again if it died with its keeper; a server stopped on purpose stays stopped."""
-        # An orderly stop takes the state away, so only a killed keeper leaves one behind.
-        if self._layout.keeper_pid() is None and self._layout.read_state() is not None:
-            self.acquire()
-
     def running(self) -> State | None:
         """What the keeper says about the server, or None if it does not run."""
         return self._layout.read_state() if self._layout.keeper_pid() is not None else None

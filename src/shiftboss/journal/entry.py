@@ -1,0 +1,85 @@
+"""An entry as the pipeline sees it, and what every step says about it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+from uuid import UUID
+from zoneinfo import ZoneInfo
+
+import orjson
+
+Kind = Literal["text", "voice_transcript", "image_description"]
+KINDS: tuple[Kind, ...] = ("text", "voice_transcript", "image_description")
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a step found. `confidence_score` says how far to trust it, see docs/how-to/journal.md.
+
+    `input_hash` covers everything the step looked at: same hash, same result, no need to do it again.
+    """
+
+    task_type: str
+    processed_data: dict[str, Any]
+    confidence_score: float
+    input_hash: str = ""
+    provider: str | None = None
+    model: str | None = None
+    vector: list[float] | None = None
+
+    @classmethod
+    def from_json(cls, task_type: str, found: Mapping[str, Any]) -> Result:
+        """As stored; a whole confidence is a float again, or it would have another hash."""
+        return cls(task_type=task_type, **found | {"confidence_score": float(found["confidence_score"])})
+
+    def document(self) -> dict[str, Any]:
+        """The documented JSON shape."""
+        return {
+            "task_type": self.task_type,
+            "processed_data": self.processed_data,
+            "confidence_score": self.confidence_score,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    id: UUID
+    user_id: str
+    external_id: str
+    revision: int
+    written_at: datetime
+    timezone: str
+    parts: list[dict[str, Any]]
+    metadata: dict[str, Any]
+    source: dict[str, Any]
+    results: dict[str, Result] = field(default_factory=dict)
+
+    @property
+    def local_time(self) -> datetime:
+        return self.written_at.astimezone(ZoneInfo(self.timezone))
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> Entry:
+        names = (
+            "id",
+            "user_id",
+            "external_id",
+            "revision",
+            "written_at",
+            "timezone",
+            "parts",
+            "metadata",
+            "source",
+        )
+        results = {name: Result.from_json(name, found) for name, found in row["results"].items()}
+        return cls(**{name: row[name] for name in names}, results=results)
+
+
+def digest(value: Any) -> str:
+    """The hash of any JSON value; the order of keys does not matter."""
+    packed = orjson.dumps(value, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS, default=str)
+    return hashlib.sha256(packed).hexdigest()

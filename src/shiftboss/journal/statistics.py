@@ -1,0 +1,100 @@
+"""The few statistics the journal needs, robust ones where a single odd day must not decide.
+
+Every `confidence` is one minus the chance that the finding is an accident (a normal approximation).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from statistics import fmean, median, variance
+
+SPREAD_FLOOR = 0.1  # moods that hardly vary must not make every ripple an anomaly
+
+
+def confidence_of(z: float) -> float:
+    """One minus the two-sided chance of a standard normal value at least as far out as z."""
+    return math.erf(abs(z) / math.sqrt(2))
+
+
+def robust_z(value: float, others: Sequence[float]) -> float:
+    """How many robust standard deviations the value lies from the median of the others."""
+    middle = median(others)
+    deviation = median(abs(other - middle) for other in others)
+    return (value - middle) / max(SPREAD_FLOOR, 1.4826 * deviation)
+
+
+@dataclass(frozen=True, slots=True)
+class Trend:
+    slope: float  # per unit of x
+    confidence: float
+
+    def direction(self, least: float) -> str:
+        if self.confidence < 0.9 or abs(self.slope) < least:
+            return "steady"
+        return "rising" if self.slope > 0 else "falling"
+
+
+def trend(x: Sequence[float], y: Sequence[float]) -> Trend:
+    """Theil–Sen slope, tested by Kendall's tau."""
+    pairs = [(x[j] - x[i], y[j] - y[i]) for i in range(len(x)) for j in range(i + 1, len(x)) if x[j] > x[i]]
+    if len(x) < 3 or not pairs:
+        return Trend(0.0, 0.0)
+    score = sum((dy > 0) - (dy < 0) for _, dy in pairs)
+    n = len(x)
+    z = score / math.sqrt(n * (n - 1) * (2 * n + 5) / 18)
+    return Trend(median(dy / dx for dx, dy in pairs), confidence_of(z))
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    effect: float  # mean of the first group minus mean of the second
+    confidence: float
+
+
+def difference(first: Sequence[float], second: Sequence[float]) -> Difference:
+    """Welch's test; nothing is claimed for groups of fewer than two."""
+    if len(first) < 2 or len(second) < 2:
+        return Difference(0.0, 0.0)
+    effect = fmean(first) - fmean(second)
+    error = math.sqrt(variance(first) / len(first) + variance(second) / len(second))
+    return Difference(effect, confidence_of(effect / max(error, 1e-9)))
+
+
+def segments(values: Sequence[float], *, shortest: int = 4, penalty: float = 3.0) -> list[range]:
+    """Cut the series where its level changes: the cut with the least squares left, each piece at a price.
+
+    At this price, noise of forty values is cut in one case of thirty, and a dip of four times the noise found.
+    """
+    n = len(values)
+    if n < 2 * shortest:
+        return [range(n)]
+    price = penalty * math.log(n) * _noise(values)
+    sums, squares = _running(values), _running([value * value for value in values])
+    best, cut = [0.0] + [math.inf] * n, [0] * (n + 1)
+    for end in range(shortest, n + 1):
+        for start in range(end - shortest + 1):
+            total = sums[end] - sums[start]
+            cost = best[start] + squares[end] - squares[start] - total * total / (end - start) + price
+            if cost < best[end]:
+                best[end], cut[end] = cost, start
+    return _pieces(cut)
+
+
+def _noise(values: Sequence[float]) -> float:
+    """The variance from one entry to the next, which steps between levels hardly touch."""
+    return max(SPREAD_FLOOR**2, fmean((b - a) ** 2 for a, b in pairwise(values)) / 2)
+
+
+def _running(values: Sequence[float]) -> list[float]:
+    return [0.0, *accumulate(values)]
+
+
+def _pieces(cut: Sequence[int]) -> list[range]:
+    pieces, end = [], len(cut) - 1
+    while end > 0:
+        pieces.append(range(cut[end], end))
+        end = cut[end]
+    return pieces[::-1]

@@ -1,0 +1,88 @@
+"""A pipeline over a real database with the local provider, and an AI that counts what it is asked."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Sequence
+from importlib.resources import files
+from typing import Any
+
+import pytest
+from tests.conftest import TEMPLATE, _fresh
+
+from shiftboss.ai import AI, Answer, Embeddings, Request
+from shiftboss.db import Database
+from shiftboss.journal.parsing import parse
+from shiftboss.journal.pipeline import Pipeline
+
+SAMPLE = files("shiftboss.journal") / "sample"
+
+
+class CountingAI(AI):
+    """The real thing; `asked` counts requests by task type."""
+
+    def __init__(self, *parts: Any) -> None:
+        super().__init__(*parts)
+        self.asked: Counter[str] = Counter()
+
+    async def complete(self, request: Request[Any]) -> Answer[Any]:
+        self.asked[request.task_type] += 1
+        return await super().complete(request)
+
+    async def embed(self, texts: Sequence[str], *args: Any, **kwargs: Any) -> Embeddings:
+        self.asked["embed"] += len(texts)
+        return await super().embed(texts, *args, **kwargs)
+
+
+@pytest.fixture
+async def ai() -> AsyncIterator[AI]:
+    async with await CountingAI.open() as engine:
+        yield engine
+
+
+@pytest.fixture
+def pipeline(db: Database, ai: CountingAI) -> Pipeline:
+    return Pipeline(db, ai)
+
+
+@pytest.fixture(scope="session")
+def analysed_url(server_url: str) -> Iterator[str]:
+    """A database with the whole sample analysed, made once; for tests that only look."""
+    for url in _fresh(server_url, TEMPLATE):
+        asyncio.run(_analyse(url))
+        yield url
+
+
+async def _analyse(url: str) -> None:
+    async with await Database.open(url) as db, await CountingAI.open() as ai:
+        await run(Pipeline(db, ai), await write(db, *sample()))
+
+
+@pytest.fixture
+async def analysed(analysed_url: str) -> AsyncIterator[Database]:
+    async with await Database.open(analysed_url) as db:
+        yield db
+
+
+def sample(*users: str) -> list[dict[str, Any]]:
+    names = users or ("mara", "jonas", "priya")
+    return [
+        json.loads(line) for name in names for line in (SAMPLE / f"{name}.jsonl").read_text().splitlines()
+    ]
+
+
+async def write(db: Database, *records: dict[str, Any]) -> list[Any]:
+    """Put raw records into the journal; their rows with id and outcome."""
+    return await db.journal.upsert_entries([parse(record).row() for record in records])
+
+
+async def run(pipeline: Pipeline, rows: Sequence[Any]) -> None:
+    """All stages, in this process."""
+    for row in rows:
+        await pipeline.run_stage("vector_generation", row["id"])
+    for user in dict.fromkeys(row["user_id"] for row in rows):
+        await pipeline.contextual_processing(user)
+        await pipeline.cross_entry_analysis(user)
+        await pipeline.insight_generation(user)

@@ -1,0 +1,164 @@
+"""The same work twice changes nothing; an edit redoes only what it touches; late results change nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shiftboss.ai import Answer, Request
+from shiftboss.db import Database
+from shiftboss.journal.entry import Result
+from shiftboss.journal.pipeline import Pipeline, _row
+from shiftboss.journal.spool import Spool
+from shiftboss.model.errors import DatabaseUnavailable, UsageError
+
+from .conftest import CountingAI, run, sample, write
+
+TABLES = (
+    "entries",
+    "results",
+    "user_results",
+    "embeddings",
+    "entities",
+    "mentions",
+    "cross_references",
+    "insights",
+)
+
+
+async def everything(db: Database) -> dict[str, Any]:
+    return {table: sorted(map(repr, await db.fetch(f"SELECT * FROM journal.{table}"))) for table in TABLES}
+
+
+async def test_the_same_again_changes_nothing_and_asks_nobody(
+    db: Database, pipeline: Pipeline, ai: CountingAI
+) -> None:
+    some = sample("mara")[:8]
+    await run(pipeline, await write(db, *some))
+    before = await everything(db)
+    ai.asked.clear()
+    rows = await write(db, *some)
+    assert {row["outcome"] for row in rows} == {"same"}
+    await run(pipeline, rows)
+    assert ai.asked == {}
+    assert await everything(db) == before
+
+
+async def test_a_changed_text_redoes_one_entry_only(db: Database, pipeline: Pipeline, ai: CountingAI) -> None:
+    some = sample("mara")[:6]
+    rows = await write(db, *some)
+    await run(pipeline, rows)
+    stamps = await stored_at(db)
+    ai.asked.clear()
+    some[2]["parts"][0]["content"] += " And then it was a terrible evening, I am so sad and angry."
+    changed = [row for row in await write(db, *some) if row["outcome"] == "changed"]
+    assert [(row["external_id"], row["revision"]) for row in changed] == [(some[2]["id"], 2)]
+    await run(pipeline, changed)
+    assert ai.asked == {
+        "raw_data_parsing": 1, "content_extraction": 1, "sentiment_analysis": 1, "theme_identification": 1,
+        "emotion_detection": 1, "activity_recognition": 1, "embed": 1, "insight_generation": 1,
+    }  # fmt: skip
+    redone = {key for key, stamp in (await stored_at(db)).items() if stamps[key] != stamp}
+    others = {task_type for external_id, task_type in redone if external_id != some[2]["id"]}
+    assert others <= {"user_context", "temporal_context", "relationship_context", "cross_reference_embedding"}
+    # What was written before the edited entry does not look back on it.
+    past = {some[0]["id"], some[1]["id"]}
+    assert {t for e, t in redone if e in past} <= {"cross_reference_embedding"}
+
+
+async def stored_at(db: Database) -> dict[tuple[str, str], Any]:
+    rows = await db.fetch(
+        "SELECT e.external_id, r.task_type, r.stored_at FROM journal.results r "
+        "JOIN journal.entries e ON e.id = r.entry_id"
+    )
+    return {(row["external_id"], row["task_type"]): row["stored_at"] for row in rows}
+
+
+async def test_a_changed_tag_asks_nothing_about_the_text(
+    db: Database, pipeline: Pipeline, ai: CountingAI
+) -> None:
+    record = sample("mara")[0]
+    await run(pipeline, await write(db, record))
+    ai.asked.clear()
+    record["tags"].append("milestone")
+    rows = await write(db, record)
+    await run(pipeline, rows)
+    assert ai.asked == {"embed": 1}  # the tag is part of what is embedded
+    entry = await pipeline.entry(rows[0]["id"])
+    assert "milestone" in entry.results["data_normalization"].processed_data["tags"]
+
+
+async def test_two_records_with_one_id_are_one_entry(db: Database) -> None:
+    first = sample("mara")[0]
+    second = first | {"tags": ["later"]}
+    rows = await write(db, first, second)
+    assert len(rows) == 1
+    found = await db.journal.load_entries([rows[0]["id"]])
+    assert found[0]["metadata"]["tags"] == ["later"]
+
+
+async def test_a_late_result_of_an_older_revision_changes_nothing(db: Database, pipeline: Pipeline) -> None:
+    record = sample("mara")[0]
+    rows = await write(db, record)
+    old = await pipeline.entry(rows[0]["id"])
+    record["tags"] = ["new"]
+    await write(db, record)
+    late = Result("sentiment_analysis", {"old": True}, 0.5, "hash-of-old")
+    assert await db.journal.store_results([_row(old, late)]) == 0
+    assert (await pipeline.entry(old.id)).results == {}
+
+
+class FailingAI(CountingAI):
+    """One task type can not be answered."""
+
+    broken = True
+
+    async def complete(self, request: Request[Any]) -> Answer[Any]:
+        if request.task_type == "emotion_detection" and self.broken:
+            raise ValueError("no answer")
+        return await super().complete(request)
+
+
+async def test_what_was_found_before_an_error_is_kept(db: Database) -> None:
+    async with await FailingAI.open() as ai:
+        pipeline = Pipeline(db, ai)
+        rows = await write(db, sample("mara")[0])
+        with pytest.raises(ValueError, match="no answer"):
+            await pipeline.run_stage("content_analysis", rows[0]["id"])
+        assert "sentiment_analysis" in (await pipeline.entry(rows[0]["id"])).results
+        ai.asked.clear()
+        ai.broken = False
+        await pipeline.run_stage("content_analysis", rows[0]["id"])
+        assert ai.asked == {"emotion_detection": 1}
+
+
+async def test_findings_wait_on_disk_while_the_database_is_away(db: Database, tmp_path: Path) -> None:
+    async with await CountingAI.open() as ai:
+        pipeline = Pipeline(db, ai, Spool(tmp_path))
+        rows = await write(db, sample("mara")[0])
+        write_results = db.journal.store_results
+
+        async def away(results: Any) -> int:
+            raise DatabaseUnavailable("the server is shutting down")
+
+        db.journal.store_results = away  # type: ignore[method-assign]
+        with pytest.raises(DatabaseUnavailable):
+            await pipeline.run_stage("data_structuring", rows[0]["id"])
+        db.journal.store_results = write_results  # type: ignore[method-assign]
+        assert len(list(tmp_path.iterdir())) == 1
+        asked = ai.asked.copy()
+        await pipeline.run_stage("data_structuring", rows[0]["id"])
+        assert ai.asked == asked
+        assert list(tmp_path.iterdir()) == []
+        assert "multimodal_integration" in (await pipeline.entry(rows[0]["id"])).results
+
+
+async def test_what_does_not_exist_is_a_clear_error(pipeline: Pipeline) -> None:
+    from uuid import uuid4
+
+    with pytest.raises(UsageError, match="there is no journal entry"):
+        await pipeline.run_stage("data_structuring", uuid4())
+    with pytest.raises(UsageError, match="there is no journal of 'nobody'"):
+        await pipeline.contextual_processing("nobody")
