@@ -10,12 +10,12 @@ from importlib.resources import files
 from typing import Any
 
 import pytest
-from tests.conftest import TEMPLATE, _fresh
 
 from shiftboss.ai import AI, Answer, Embeddings, Request
 from shiftboss.db import Database
 from shiftboss.journal.parsing import parse
 from shiftboss.journal.pipeline import Pipeline
+from tests.conftest import TEMPLATE, _fresh
 
 SAMPLE = files("shiftboss.journal") / "sample"
 

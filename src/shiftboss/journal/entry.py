@@ -34,7 +34,7 @@ class Result:
     @classmethod
     def from_json(cls, task_type: str, found: Mapping[str, Any]) -> Result:
         """As stored; a whole confidence is a float again, or it would have another hash."""
-        return cls(task_type=task_type, **found | {"confidence_score": float(found["confidence_score"])})
+        return cls(task_type=task_type, **{**found, "confidence_score": float(found["confidence_score"])})
 
     def document(self) -> dict[str, Any]:
         """The documented JSON shape."""

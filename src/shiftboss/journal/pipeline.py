@@ -53,6 +53,17 @@ class Pipeline:
                 break
         return {"entry": entry.external_id, "revision": entry.revision, "new": new}
 
+    async def run_step(self, step: str, entry_id: UUID) -> dict[str, Any]:
+        """One result in its documented shape, made now unless it is known; what it needs is made first."""
+        await self._spool.flush(self._journal.store_results)
+        entry = await self.entry(entry_id)
+        for stage in ENTRY_STAGES.values():
+            wanted = stage is STEP_STAGE[step]
+            entry, _ = await self._advance(entry, stage.until(step) if wanted else stage)
+            if wanted:
+                break
+        return entry.results[step].document()
+
     async def _advance(self, entry: Entry, stage: Stage) -> tuple[Entry, list[str]]:
         progress = await advance(entry, stage, self._ai)
         await self._index(progress.fresh)

@@ -66,7 +66,7 @@ def difference(first: Sequence[float], second: Sequence[float]) -> Difference:
 def segments(values: Sequence[float], *, shortest: int = 4, penalty: float = 3.0) -> list[range]:
     """Cut the series where its level changes: the cut with the least squares left, each piece at a price.
 
-    At this price, noise of forty values is cut in one case of thirty, and a dip of four times the noise found.
+    At this price noise of forty values is cut in one case of thirty; a dip of four times the noise is found.
     """
     n = len(values)
     if n < 2 * shortest:

@@ -61,6 +61,16 @@ class Stage:
     def steps(self) -> tuple[Step, ...]:
         return tuple(step for wave in self.waves for step in wave)
 
+    def until(self, name: str) -> Stage:
+        """The same stage, ending with this step; nothing beside it is run."""
+        waves: list[tuple[Step, ...]] = []
+        for wave in self.waves:
+            last = tuple(step for step in wave if step.name == name)
+            waves.append(last or wave)
+            if last:
+                break
+        return Stage(self.name, tuple(waves))
+
 
 @dataclass(slots=True)
 class Progress:
