@@ -67,6 +67,19 @@ def make_ollama(settings: ProviderSettings, environment: Mapping[str, str]) -> P
 MAKERS: dict[str, Maker] = {"openai": make_openai, "azure": make_azure, "ollama": make_ollama}
 
 
+def configured(settings: AISettings, environment: Mapping[str, str] | None = None) -> dict[str, bool]:
+    """Every provider of the fallback order, and whether settings and environment are enough to use it."""
+    environment = os.environ if environment is None else environment
+    return {
+        name: name == "local" or _make(name, settings, environment) is not None for name in settings.providers
+    }
+
+
+def _make(name: str, settings: AISettings, environment: Mapping[str, str]) -> Provider | None:
+    own: ProviderSettings = getattr(settings, name)
+    return MAKERS[name](own, environment) if own.enabled else None
+
+
 async def build_providers(
     settings: AISettings, shared: AIEngine | None, tally: Tally, environment: Mapping[str, str] | None = None
 ) -> list[Provider]:
@@ -77,10 +90,9 @@ async def build_providers(
         if name == "local":
             built.append(await _build_local(shared, settings, tally))
             continue
-        own: ProviderSettings = getattr(settings, name)
-        provider = MAKERS[name](own, environment) if own.enabled else None
+        provider = _make(name, settings, environment)
         if provider is not None:
-            built.append(await _guard(provider, own, settings, shared))
+            built.append(await _guard(provider, getattr(settings, name), settings, shared))
     return built
 
 

@@ -31,6 +31,7 @@ COMMANDS: dict[str, Command] = {
     "db": Command("shiftboss.cli.db:app", "the database: url, status, stop, shell, migrate, reset"),
     "worker": Command("shiftboss.cli.worker:app", "run one worker process: shiftboss worker module:app"),
     "journal": Command("shiftboss.cli.journal:app", "journals: import, show, search, insights, export", "ai"),
+    "providers": Command("shiftboss.cli.providers:app", "AI providers: circuit, limits, spend, budget", "ai"),
     "config": Command("shiftboss.cli.config:app", "every setting, its value and where it comes from"),
 }
 

@@ -18,7 +18,9 @@ POLARITY_WEIGHT = 0.12
 NEGATED = re.compile(
     r"\b(?:not|never|no longer|isn't|wasn't|aren't|don't|didn't|without|hardly)\s+(?:\w+\s+)?$", re.I
 )
-NEUTRAL_BAND = 0.12
+NEUTRAL_BAND = 0.08
+EVEN_SHARE = 1 / 6  # what an emotion gets from a text that says nothing: five of them and neutral
+FELT_WEIGHT = 1.1
 
 
 @cache
@@ -77,8 +79,8 @@ def overall(text: Text, emotions: dict[str, float]) -> tuple[float, float]:
     compounds = [polarity(sentence) for sentence in text.sentences] or [0.0]
     weights = [abs(c) + 0.1 for c in compounds]
     score = sum(c * w for c, w in zip(compounds, weights, strict=True)) / sum(weights)
-    felt = sum(POLARITY[name] * emotions[name] for name in EMOTIONS)
-    mixed = 0.75 * score + 0.45 * felt
+    felt = sum(POLARITY[name] * max(0.0, emotions[name] - EVEN_SHARE) for name in EMOTIONS)
+    mixed = 0.75 * score + FELT_WEIGHT * felt
     return round(max(-1.0, min(1.0, mixed)), 3), round(max(abs(c) for c in compounds), 3)
 
 
