@@ -18,7 +18,7 @@ from shiftboss.ai import AI, Need, Request, answers
 from shiftboss.ai.errors import Exhausted
 from shiftboss.db import Connection, Database
 from shiftboss.model.errors import Defer
-from shiftboss.model.settings_ai import AISettings
+from shiftboss.model.settings_ai import AISettings, OpenAISettings
 
 from .conftest import SENTIMENT, ProtocolServer
 
@@ -131,6 +131,20 @@ async def test_a_spent_budget_passes_work_to_the_next_provider(
         answer = await ai.complete(ask("I love this happy day"))
     assert answer.provider == "local"
     assert server.requests() == []
+
+
+async def test_a_key_never_reaches_the_database(db: Database, locked_server: ProtocolServer) -> None:
+    openai = OpenAISettings(api_key="sk-very-secret", base_url=f"{locked_server.url}/v1")
+    async with await AI.open(AISettings(providers=["openai"], openai=openai), db) as ai:
+        with pytest.raises(Exhausted):
+            await ai.complete(ask())
+    rows = [
+        *await db.fetch("SELECT to_jsonb(p)::text AS row FROM shiftboss.ai_providers p"),
+        *await db.fetch("SELECT to_jsonb(c)::text AS row FROM shiftboss.ai_calls c"),
+    ]
+    assert len(rows) == 2
+    assert "key refused" in rows[0]["row"]
+    assert not [row for row in rows if "secret" in row["row"]]
 
 
 async def test_tokens_per_minute(db: Database, server: ProtocolServer, make_settings: Any) -> None:

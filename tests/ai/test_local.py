@@ -47,6 +47,20 @@ async def test_content_is_extracted() -> None:
     assert data.language == "en"
 
 
+async def test_analysers_may_run_at_the_same_time() -> None:
+    local = LocalProvider()
+    texts = [
+        f"I met Anna in Berlin on day {n} and we were happy about the new job. {ENTRY}" for n in range(24)
+    ]
+    requests = [
+        Request(kind, text, SHAPES[kind])
+        for text in texts
+        for kind in sorted(ANALYSERS.keys() - {"classification"})
+    ]
+    together = await asyncio.gather(*(local.complete(request) for request in requests))
+    assert [reply.payload for reply in together] == [(await local.complete(r)).payload for r in requests]
+
+
 async def test_activities_are_recognised_with_their_sentence() -> None:
     ai = await AI.open()
     answer = await ai.complete(Request("activity_recognition", ENTRY, answers.ActivityRecognition))

@@ -79,10 +79,15 @@ class AI:
         if task is None:
             task = asyncio.create_task(self._look_up_or_ask(key, request, route))
             self._under_way[key] = task
-            task.add_done_callback(lambda _: self._under_way.pop(key, None))
+            task.add_done_callback(lambda done: self._finished(key, done))
         # Shielded: one caller's deadline must not take the answer from the others.
         reply, cached = await asyncio.shield(task)
         return reply, cached or shared
+
+    def _finished(self, key: str, task: asyncio.Task[tuple[Reply, bool]]) -> None:
+        self._under_way.pop(key, None)
+        if not task.cancelled():
+            task.exception()  # seen, even if every caller has been cancelled meanwhile
 
     async def _look_up_or_ask(self, key: str, request: Request[Any], route: Fallback) -> tuple[Reply, bool]:
         # A local answer is cheaper than the bookkeeping that keeps the fleet from making it twice.

@@ -135,6 +135,8 @@ class ProcessGate:
         while self._recent and self._recent[0][0] <= now - MINUTE:
             self._recent.popleft()
         requests, tokens = self._settings.requests_per_minute, self._settings.tokens_per_minute
+        if requests is None and tokens is None:
+            return 0.0
         counted = used = 0
         for at, size in reversed(self._recent):
             counted, used = counted + 1, used + size
