@@ -32,6 +32,12 @@ COMMANDS: dict[str, Command] = {
     "worker": Command("shiftboss.cli.worker:app", "run one worker process: shiftboss worker module:app"),
     "journal": Command("shiftboss.cli.journal:app", "journals: import, show, search, insights, export", "ai"),
     "providers": Command("shiftboss.cli.providers:app", "AI providers: circuit, limits, spend, budget", "ai"),
+    "supervise": Command("shiftboss.cli.supervise:app", "keep worker processes alive on this host"),
+    "pause": Command("shiftboss.cli.fleet:pause", "let supervised workers finish and claim nothing new"),
+    "resume": Command("shiftboss.cli.fleet:resume", "let paused workers claim again"),
+    "restart": Command("shiftboss.cli.fleet:restart", "restart supervised workers, failed ones as well"),
+    "scale": Command("shiftboss.cli.fleet:scale", "change how many workers a supervisor keeps"),
+    "events": Command("shiftboss.cli.events:app", "what happened to which worker, when and why"),
     "config": Command("shiftboss.cli.config:app", "every setting, its value and where it comes from"),
 }
 

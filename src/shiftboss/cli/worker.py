@@ -32,6 +32,7 @@ def worker(
     from shiftboss.lifecycle.logs import configure_logs
     from shiftboss.model.settings import Settings
     from shiftboss.worker.process import Post, handlers_of, load, run_worker
+    from shiftboss.worker.slot import seated
 
     settings = Settings.load()
     if concurrency is not None:
@@ -40,9 +41,10 @@ def worker(
     name = id or component or f"{socket.gethostname()}:{os.getpid()}"
     configure_logs(log_level, worker_id=name)
     post = Post(id=name, queues=queue or None, component=component)
-    handlers = handlers_of(load(target))
-    with asyncio.Runner(loop_factory=_fast_loop()) as runner:
-        runner.run(run_worker(post, handlers, settings))
+    with seated() as seat:
+        handlers = handlers_of(load(target))
+        with asyncio.Runner(loop_factory=_fast_loop()) as runner:
+            runner.run(run_worker(post, handlers, settings, seat=seat))
 
 
 def _fast_loop() -> type[asyncio.AbstractEventLoop] | None:

@@ -98,6 +98,10 @@ class Health:
             [component, status, pid, reason, process, by],
         )
 
+    async def name_process(self, component: str, pid: int, process: str | None) -> None:
+        """Tell which process sits in a slot, as soon as it is started."""
+        await self._value("shiftboss.name_process(%s, %s, %s)", [component, pid, process])
+
     async def update_details(
         self, component: str, details: str | Mapping[str, Any], *, by: str | None = None
     ) -> None:

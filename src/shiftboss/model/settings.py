@@ -57,6 +57,30 @@ class WorkerSettings(Section):
 class SupervisorSettings(Section):
     """Slots on this host and their restarts."""
 
+    host: str | None = Field(default=None, min_length=1)
+    """This host's name in the fleet; None: what the machine calls itself."""
+    queues: dict[str, int] = Field(default_factory=dict)
+    """How many slots to keep, by queue."""
+    check_seconds: float = Field(default=10.0, gt=0)
+    timeout_seconds: float = Field(default=30.0, gt=0)
+    """A process without a beat for this long is hung."""
+    start_seconds: float = Field(default=30.0, gt=0)
+    """Time for the first beat."""
+    stop_seconds: float = Field(default=30.0, gt=0)
+    """Time to end after SIGTERM, before SIGKILL; more than the worker's own grace."""
+    kill_seconds: float = Field(default=5.0, ge=0)
+    """The same for a hung process."""
+    drain_seconds: float = Field(default=600.0, gt=0)
+    """Time for a process that is replaced or no longer wanted to finish what it has."""
+    restart_limit: int = Field(default=5, ge=0)
+    restart_window_seconds: float = Field(default=300.0, gt=0)
+    restart_delay_seconds: float = Field(default=1.0, gt=0)
+    restart_delay_max_seconds: float = Field(default=60.0, gt=0)
+    max_memory_mb: int | None = Field(default=None, ge=1)
+    """A process over this is replaced."""
+    max_tasks: int | None = Field(default=None, ge=1)
+    max_age_seconds: float | None = Field(default=None, gt=0)
+
 
 class CoordinatorSettings(Section):
     """The gRPC service and the leader's duties."""

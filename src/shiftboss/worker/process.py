@@ -22,6 +22,7 @@ from shiftboss.model.worker import Capabilities, Member, ResourceLimits
 from shiftboss.worker.handlers import Handlers
 from shiftboss.worker.hooks import Hooks
 from shiftboss.worker.runtime import Worker
+from shiftboss.worker.slot import Seat, SlotBeat
 from shiftboss.worker.source import DatabaseSource, Source
 
 log = structlog.get_logger()
@@ -100,34 +101,54 @@ async def run_worker(
     *,
     source: Source | None = None,
     hooks: Hooks | None = None,
+    seat: Seat | None = None,
 ) -> None:
-    """Run one worker until a signal or a drain. With a `source` of another room no database is opened."""
-    if source is not None:
-        await _run(
-            Worker(source, handlers, member(post, handlers, settings), settings.worker, hooks=hooks), post
-        )
+    """Run one worker until a signal or a drain. With a `source` of another room no database is opened.
+
+    A worker that a supervisor started has a `seat`, and keeps its row in `health`.
+    """
+    if source is not None and seat is None:
+        await _run(_worker(source, post, handlers, settings, hooks), post)
         return
     database = settings.database
     async with await Database.open(database.url, data_dir=settings.data_dir) as db:
-        listening = settings.worker.listen
-        direct = DatabaseSource(db, listen_url=database.direct_url, listening=listening)
-        worker = Worker(
-            direct,
-            handlers,
-            member(post, handlers, settings),
-            settings.worker,
-            db=db,
-            hooks=hooks,
-            spool_dir=(settings.data_dir or default_data_dir()) / "spool",
-        )
-        await _run(worker, post)
+        if source is None:
+            source = DatabaseSource(db, listen_url=database.direct_url, listening=settings.worker.listen)
+        worker = _worker(source, post, handlers, settings, hooks, db)
+        beat = SlotBeat.of(seat, worker, db, settings.worker.beat_seconds) if seat is not None else None
+        await _run(worker, post, beat)
 
 
-async def _run(worker: Worker, post: Post) -> None:
+def _worker(
+    source: Source,
+    post: Post,
+    handlers: Handlers,
+    settings: Settings,
+    hooks: Hooks | None,
+    db: Database | None = None,
+) -> Worker:
+    return Worker(
+        source,
+        handlers,
+        member(post, handlers, settings),
+        settings.worker,
+        db=db,
+        hooks=hooks,
+        spool_dir=None if db is None else (settings.data_dir or default_data_dir()) / "spool",
+    )
+
+
+async def _run(worker: Worker, post: Post, beat: SlotBeat | None = None) -> None:
     with stop_on_signals(worker.request_stop):
+        if beat is not None:
+            await beat.register()
         await worker.start()
+        if beat is not None:
+            await beat.start()
         log.info("worker is ready", worker_id=post.id, queues=post.queues or "all")
         await worker.wait()
+        if beat is not None:
+            await beat.remove()
     log.info(
         "worker has left", worker_id=post.id, completed=worker.tally.completed, failed=worker.tally.failed
     )

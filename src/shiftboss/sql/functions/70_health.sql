@@ -167,6 +167,12 @@ BEGIN
     PERFORM shiftboss.write_as(NULL);
 END $$;
 
+-- Which process sits in a slot, known as soon as it is started.
+CREATE OR REPLACE FUNCTION shiftboss.name_process(p_component text, p_pid int, p_process text) RETURNS void LANGUAGE sql AS $$
+    UPDATE public.health SET pid = p_pid, process = p_process
+    WHERE component = p_component AND status NOT IN ('crashed', 'failed')
+$$;
+
 -- Patch details: keys that are not given stay as they are.
 CREATE OR REPLACE FUNCTION shiftboss.update_details(p_component text, p_details jsonb, p_by text DEFAULT NULL)
 RETURNS void LANGUAGE plpgsql AS $$

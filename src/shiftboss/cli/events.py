@@ -1,0 +1,69 @@
+"""`shiftboss events`: the log of the fleet."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from shiftboss.db import Row
+
+app = typer.Typer(add_completion=False)
+
+Show = Callable[["Row"], None]
+
+
+@app.command()
+def events(
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="go on with what happens from now")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="one JSON object per line")] = False,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="how many of the latest")] = 50,
+    component: Annotated[str | None, typer.Option("--component", help="only of this slot")] = None,
+    worker: Annotated[str | None, typer.Option("--worker", help="only of this worker")] = None,
+    kind: Annotated[str | None, typer.Option("--kind", help="only this kind, such as slot.crashed")] = None,
+) -> None:
+    """What happened to which worker, when and why; oldest first."""
+    show = _show_json if as_json else _show_line
+    chosen = {"component": component, "worker_id": worker, "kind": kind}
+    with suppress(KeyboardInterrupt):
+        asyncio.run(_run(show, chosen, limit, follow))
+
+
+async def _run(show: Show, chosen: dict[str, str | None], limit: int, follow: bool) -> None:
+    from shiftboss.db import Database
+    from shiftboss.db.listen import listen
+    from shiftboss.model.settings import Settings
+
+    async with await Database.open() as db:
+        newest = await db.events.latest(1)
+        last = newest[0]["id"] if newest else 0
+        for row in reversed(await db.events.latest(limit, **chosen)):
+            show(row)
+        if not follow:
+            return
+        direct = Settings.load().database.direct_url
+        async for _ in listen(direct or db.url, ["shiftboss_events"]):
+            while rows := await db.events.after(last):
+                last = rows[-1]["id"]
+                for row in rows:
+                    if all(want in (None, row[key]) for key, want in chosen.items()):
+                        show(row)
+
+
+def _show_line(row: Row) -> None:
+    who = row["component"] or row["worker_id"] or ""
+    details = " ".join(f"{key}={value}" for key, value in row["details"].items() if value is not None)
+    task = f"task={row['task_id']}" if row["task_id"] else ""
+    words = [f"{row['at']:%Y-%m-%d %H:%M:%S}", row["kind"], who, task, details]
+    typer.echo("  ".join(word for word in words if word))
+
+
+def _show_json(row: Row) -> None:
+    import orjson
+
+    plain: dict[str, Any] = dict(row)
+    typer.echo(orjson.dumps(plain, default=str).decode())

@@ -1,0 +1,95 @@
+"""`shiftboss supervise`: keep the workers of this host alive."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from shiftboss.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from shiftboss.model.settings import Settings
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def supervise(
+    target: Annotated[str, typer.Option("--app", help="where the handlers are, as module:app")],
+    queue: Annotated[
+        list[str] | None, typer.Option("--queue", "-q", help="slots to keep, as queue=count; repeatable")
+    ] = None,
+    host: Annotated[str | None, typer.Option("--host", help="this host's name in the fleet")] = None,
+    max_memory_mb: Annotated[
+        int | None, typer.Option("--max-memory-mb", min=1, help="replace a process over this")
+    ] = None,
+    max_tasks: Annotated[
+        int | None, typer.Option("--max-tasks", min=1, help="replace a process after so many tasks")
+    ] = None,
+    max_age_seconds: Annotated[
+        float | None, typer.Option("--max-age-seconds", help="replace a process after so long")
+    ] = None,
+    log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warning or error")] = "info",
+) -> None:
+    """Keep a process alive in every slot until Ctrl-C; then let them finish.
+
+    Example: shiftboss supervise --app mymodule:app --queue processing=4 --queue calibration=1
+    """
+    from shiftboss.lifecycle.logs import configure_logs
+    from shiftboss.model.settings import Settings
+
+    chosen: dict[str, Any] = {
+        "host": host,
+        "queues": slots(queue) if queue else None,
+        "max_memory_mb": max_memory_mb,
+        "max_tasks": max_tasks,
+        "max_age_seconds": max_age_seconds,
+    }
+    settings = Settings.load()
+    given = {key: value for key, value in chosen.items() if value is not None}
+    settings = settings.model_copy(update={"supervisor": settings.supervisor.model_copy(update=given)})
+    if not settings.supervisor.queues:
+        raise UsageError("no slots to keep", hint="for example: --queue processing=4")
+    configure_logs(log_level)
+    asyncio.run(_run(target, settings))
+
+
+def slots(words: Sequence[str]) -> dict[str, int]:
+    """`["processing=4"]` as `{"processing": 4}`."""
+    found: dict[str, int] = {}
+    for word in words:
+        queue, _, count = word.rpartition("=")
+        if not queue or not count.isdecimal() or int(count) > 1000:
+            raise UsageError(f"{word!r} is not queue=count", hint="for example: processing=4, at most 1000")
+        found[queue] = int(count)
+    return found
+
+
+async def _run(target: str, settings: Settings) -> None:
+    import socket
+
+    from shiftboss.db import Database
+    from shiftboss.lifecycle.signals import stop_on_signals
+    from shiftboss.supervisor import Supervisor
+
+    def command(queue: str, component: str, member: str) -> list[str]:
+        worker = [sys.executable, "-m", "shiftboss", "worker", target]
+        return [*worker, "--queue", queue, "--component", component, "--id", member]
+
+    chosen = settings.supervisor
+    async with await Database.open(settings.database.url, data_dir=settings.data_dir) as db:
+        supervisor = Supervisor(
+            db,
+            chosen.host or socket.gethostname(),
+            chosen.queues,
+            command,
+            chosen,
+            direct_url=settings.database.direct_url,
+        )
+        with stop_on_signals(supervisor.request_stop):
+            await supervisor.start()
+            await supervisor.wait()

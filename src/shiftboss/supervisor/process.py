@@ -1,0 +1,141 @@
+"""One process of a slot: started in a group of its own, seen dead at once, ended politely or not."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+import psutil
+
+from shiftboss.lifecycle.processes import identity, is_alive, pid_of
+from shiftboss.worker.children import ending
+from shiftboss.worker.slot import Seat
+
+POLL = 0.2
+MB = 1024 * 1024
+
+
+class Ending(NamedTuple):
+    """How a process ended: exit status, or minus the signal; and what it said last."""
+
+    code: int
+    words: str
+
+    def __str__(self) -> str:
+        how = ending(self.code).removeprefix("was ")
+        return f"{how}: {self.words}" if self.words else how
+
+
+class Process:
+    """A child of this process. `ended` is done as soon as it is dead, and its whole group with it."""
+
+    def __init__(self, child: subprocess.Popen[bytes], words: int) -> None:
+        self._child, self._words = child, words
+        self.pid = child.pid
+        self.identity = identity(child.pid)
+        self.ended: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
+        self._watch()
+
+    @classmethod
+    def start(cls, command: Sequence[str], component: str, host: str, lifeline: int, grace: float) -> Process:
+        """Start `command` on a seat. Raises OSError if it can not be started."""
+        with tempfile.TemporaryFile() as file:
+            words = os.dup(file.fileno())
+        seat = Seat(component=component, host=host, lifeline=lifeline, words=words, grace=grace)
+        try:
+            child = subprocess.Popen(  # noqa: S603 -- the command is the operator's own
+                command,
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, **seat.variable()},
+                pass_fds=(lifeline, words),
+                start_new_session=True,  # Ctrl-C is ours to handle; and its forks can be found
+            )
+        except OSError:
+            os.close(words)
+            raise
+        return cls(child, words)
+
+    def _watch(self) -> None:
+        loop = asyncio.get_running_loop()
+        if not hasattr(os, "pidfd_open"):
+            self._poll(loop)
+            return
+        descriptor = os.pidfd_open(self.pid)
+        loop.add_reader(descriptor, self._on_exit, descriptor)
+
+    def _poll(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._child.poll() is None:
+            loop.call_later(POLL, self._poll, loop)
+        else:
+            self._conclude()
+
+    def _on_exit(self, descriptor: int) -> None:
+        asyncio.get_running_loop().remove_reader(descriptor)
+        os.close(descriptor)
+        self._conclude()
+
+    def _conclude(self) -> None:
+        # Not waited for yet, it still owns its number: this can only reach the forks it left behind.
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+        code = self._child.wait()
+        words = os.pread(self._words, 4096, 0).decode(errors="replace").strip()
+        os.close(self._words)
+        if not self.ended.done():
+            self.ended.set_result(Ending(code, " ".join(words.split())))
+
+    def signal(self, number: int) -> None:
+        if not self.ended.done():
+            self._child.send_signal(number)
+
+    async def end(self, seconds: float) -> Ending:
+        """SIGTERM, and after `seconds` SIGKILL for the whole group."""
+        self.signal(signal.SIGTERM)
+        done, _ = await asyncio.wait([self.ended], timeout=seconds)
+        if not done:
+            self.kill()
+        return await self.ended
+
+    def kill(self) -> None:
+        if not self.ended.done():
+            with suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
+
+    def memory(self) -> float:
+        """Megabytes of it and its children."""
+        try:
+            root = psutil.Process(self.pid)
+            return sum(map(_resident, [root, *root.children(recursive=True)])) / MB
+        except psutil.Error:
+            return 0.0
+
+
+async def end_stranger(name: str, seconds: float) -> bool:
+    """End a former supervisor's process, if that very one still lives. True if it did."""
+    if not is_alive(name):
+        return False
+    pid = pid_of(name)
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGTERM)
+    deadline = time.monotonic() + seconds
+    while is_alive(name) and time.monotonic() < deadline:  # noqa: ASYNC110 -- not our child: nobody tells us
+        await asyncio.sleep(0.05)
+    if is_alive(name):
+        with suppress(ProcessLookupError):
+            # our workers lead a group of their own; any other group is not ours to kill
+            (os.killpg if os.getpgid(pid) == pid else os.kill)(pid, signal.SIGKILL)
+    return True
+
+
+def _resident(process: psutil.Process) -> int:
+    try:
+        return int(process.memory_info().rss)
+    except psutil.Error:
+        return 0
