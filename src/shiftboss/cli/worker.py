@@ -5,9 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from shiftboss.model.settings import Settings
+    from shiftboss.worker.handlers import Handlers
+    from shiftboss.worker.process import Post
 
 app = typer.Typer(add_completion=False)
 
@@ -23,6 +28,10 @@ def worker(
         str | None, typer.Option("--id", help="the worker's name; default: host and process id")
     ] = None,
     component: Annotated[str | None, typer.Option("--component", hidden=True)] = None,
+    coordinator: Annotated[
+        list[str] | None,
+        typer.Option("--coordinator", help="be fed by this HOST:PORT, without a database; repeatable"),
+    ] = None,
     log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warning or error")] = "info",
 ) -> None:
     """Run one worker process until Ctrl-C. The first stops it gracefully, the second at once.
@@ -31,8 +40,12 @@ def worker(
     """
     from shiftboss.lifecycle.logs import configure_logs
     from shiftboss.model.settings import Settings
+<<<<<<< HEAD
     from shiftboss.worker.process import Post, handlers_of, load, run_worker
     from shiftboss.worker.slot import seated
+=======
+    from shiftboss.worker.process import Post, handlers_of, load
+>>>>>>> 830a572 (The coordinator: a published protocol, its gRPC service, a pure scheduler and the workers' gRPC source)
 
     settings = Settings.load()
     if concurrency is not None:
@@ -41,10 +54,28 @@ def worker(
     name = id or component or f"{socket.gethostname()}:{os.getpid()}"
     configure_logs(log_level, worker_id=name)
     post = Post(id=name, queues=queue or None, component=component)
+<<<<<<< HEAD
     with seated() as seat:
         handlers = handlers_of(load(target))
         with asyncio.Runner(loop_factory=_fast_loop()) as runner:
             runner.run(run_worker(post, handlers, settings, seat=seat))
+=======
+    handlers = handlers_of(load(target))
+    with asyncio.Runner(loop_factory=_fast_loop()) as runner:
+        runner.run(_run(post, handlers, settings, coordinator or []))
+
+
+async def _run(post: Post, handlers: Handlers, settings: Settings, coordinators: list[str]) -> None:
+    from shiftboss.worker.process import run_worker
+
+    if not coordinators:
+        await run_worker(post, handlers, settings)
+        return
+    from shiftboss.coordinator.source import CoordinatorSource
+
+    source = CoordinatorSource(coordinators, settings.coordinator)
+    await run_worker(post, handlers, settings, source=source)
+>>>>>>> 830a572 (The coordinator: a published protocol, its gRPC service, a pure scheduler and the workers' gRPC source)
 
 
 def _fast_loop() -> type[asyncio.AbstractEventLoop] | None:

@@ -1,1 +1,4 @@
-"""Feeds workers over gRPC and does the fleet's leader duties. Calls db, lifecycle and worker.source."""
+"""The gRPC pool: service and client, scheduler, schedules, autoscaler, and the duties of a leader.
+
+May call db, lifecycle and the worker's source protocol.
+"""

@@ -17,12 +17,14 @@ from shiftboss.db.ai import AIEngine
 from shiftboss.db.connection import Connection, Row, connect, connection_options, translated
 from shiftboss.db.embedded import EmbeddedServer
 from shiftboss.db.events import Events
+from shiftboss.db.fleet import Fleet
 from shiftboss.db.health import Health
 from shiftboss.db.insights import Insights
 from shiftboss.db.journal import Journal
 from shiftboss.db.migrate import is_current, migrate
 from shiftboss.db.places import Places
 from shiftboss.db.runs import Runs
+from shiftboss.db.schedules import Schedules
 from shiftboss.db.tasks import Tasks
 from shiftboss.db.tokens import Tokens
 from shiftboss.db.tracking import Tracking
@@ -108,6 +110,14 @@ class Database:
         return Health(self)
 
     @cached_property
+    def fleet(self) -> Fleet:
+        return Fleet(self)
+
+    @cached_property
+    def schedules(self) -> Schedules:
+        return Schedules(self)
+
+    @cached_property
     def events(self) -> Events:
         return Events(self)
 
@@ -134,6 +144,14 @@ class Database:
     @cached_property
     def journal(self) -> Journal:
         return Journal(self)
+
+    @cached_property
+    def fleet(self) -> Fleet:
+        return Fleet(self)
+
+    @cached_property
+    def schedules(self) -> Schedules:
+        return Schedules(self)
 
     async def close(self) -> None:
         """Give back all connections, and the embedded server if this was one of its users."""

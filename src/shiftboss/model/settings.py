@@ -83,7 +83,49 @@ class SupervisorSettings(Section):
 
 
 class CoordinatorSettings(Section):
-    """The gRPC service and the leader's duties."""
+    """The gRPC service, how workers reach it, and the leader's duties."""
+
+    host: str = "127.0.0.1"
+    port: int = Field(default=50051, ge=0, le=65535)
+    require_token: bool = True
+    """False: whoever can connect may be a worker; allowed on loopback only."""
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    tls_client_ca: Path | None = None
+    """Workers must show a certificate that this authority signed (mTLS)."""
+    max_message_bytes: int = Field(default=4 * 1024 * 1024, ge=64 * 1024, le=256 * 1024 * 1024)
+    calls_per_second: float = Field(default=200.0, gt=0)
+    """Of one worker, stream messages included; short bursts of five times that are fine."""
+    heartbeat_seconds: float = Field(default=5.0, gt=0)
+    lease_seconds: float = Field(default=30.0, gt=0)
+    accept_seconds: float = Field(default=5.0, gt=0)
+    poll_seconds: float = Field(default=1.0, gt=0)
+
+    token: Secret = None
+    """What a worker shows to the coordinator."""
+    ca: Path | None = None
+    """A worker's: the authority that signed the coordinator's certificate. Setting it turns TLS on."""
+    client_cert: Path | None = None
+    client_key: Path | None = None
+
+
+class AutoscaleSettings(Section):
+    """How many workers there should be."""
+
+    enabled: bool = False
+    queue: str = "default"
+    min_workers: int = Field(default=1, ge=0)
+    max_workers: int = Field(default=10, ge=1, le=10_000)
+    target_queue_depth: int = Field(default=10, ge=1)
+    """Waiting tasks per worker that are as they should be."""
+    scale_up_threshold: float = Field(default=0.8, gt=0)
+    """Of the target depth: above it there are too few workers."""
+    scale_down_threshold: float = Field(default=0.3, ge=0)
+    """Of the target depth: below it there may be too many."""
+    cooldown_seconds: float = Field(default=60.0, ge=0)
+    max_age_seconds: float = Field(default=60.0, gt=0)
+    """A task that waits longer calls for more workers, however few wait."""
+    every_seconds: float = Field(default=10.0, gt=0)
 
 
 class AdminSettings(Section):
@@ -112,6 +154,7 @@ class Settings(BaseModel):
     worker: WorkerSettings = WorkerSettings()
     supervisor: SupervisorSettings = SupervisorSettings()
     coordinator: CoordinatorSettings = CoordinatorSettings()
+    autoscale: AutoscaleSettings = AutoscaleSettings()
     admin: AdminSettings = AdminSettings()
     ai: AISettings = AISettings()
     journal: JournalSettings = JournalSettings()

@@ -1,0 +1,186 @@
+"""The dispatcher: sees what waits and who is free, lets the scheduler decide, and hands out."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import timedelta
+from uuid import UUID
+
+import structlog
+
+from shiftboss.coordinator import codec
+from shiftboss.coordinator.figures import Figures
+from shiftboss.coordinator.registry import Registry
+from shiftboss.coordinator.scheduler import Fairness, Lane, Plan, Snapshot, schedule
+from shiftboss.coordinator.session import Held, Session
+from shiftboss.db import Database
+from shiftboss.db.fleet import Given
+from shiftboss.db.listen import listen
+from shiftboss.lifecycle import Service, sleep, ticks
+from shiftboss.model.errors import DatabaseError
+from shiftboss.model.settings import CoordinatorSettings
+
+log = structlog.get_logger()
+
+MOST_PER_PASS = 2000
+AT_ONCE = timedelta(0)
+
+
+class Dispatcher(Service):
+    """One pass whenever something changed: tasks came in, slots became free. Polling behind it."""
+
+    def __init__(
+        self, db: Database, registry: Registry, settings: CoordinatorSettings, name: str, listen_url: str
+    ) -> None:
+        super().__init__()
+        self.figures = Figures()
+        self._db = db
+        self._registry = registry
+        self._settings = settings
+        self._name = name
+        self._listen_url = listen_url
+        self._wake = asyncio.Event()
+        self._contended = False
+        self._turn = 0
+        self._fairness = Fairness()
+        self._reasons: dict[int, tuple[str, str]] = {}
+
+    def wake(self) -> None:
+        self._wake.set()
+
+    async def run(self) -> None:
+        await self._db.fleet.detach(self._name)
+        self.ready()
+        helpers = [
+            asyncio.create_task(work, name=name)
+            for name, work in {"ear": self._listen(), "watch": self._watch()}.items()
+        ]
+        try:
+            while not self.stopping.is_set():
+                await sleep(self._settings.poll_seconds, self._wake, self.stopping)
+                self._wake.clear()
+                await self._pass()
+        finally:
+            for helper in helpers:
+                helper.cancel()
+            await asyncio.gather(*helpers, return_exceptions=True)
+            with suppress(DatabaseError):
+                await self._db.fleet.detach(self._name)
+
+    async def _listen(self) -> None:
+        async for notice in listen(self._listen_url, ["shiftboss_tasks", "shiftboss_orders"]):
+            if notice.channel == "shiftboss_orders":
+                session = self._registry.get(notice.payload)
+                if session is not None and session.outbox is not None:
+                    session.outbox.beat_now()
+            else:
+                self._wake.set()
+
+    async def _watch(self) -> None:
+        """Take back what was not accepted in time, and see who is paused, draining or unwell."""
+        async for _ in ticks(min(1.0, self._settings.accept_seconds / 4), self.stopping):
+            try:
+                await self._withdraw()
+                await self._look_after()
+            except DatabaseError as error:
+                log.warning("the watch could not reach the database", error=error.message)
+
+    async def _withdraw(self) -> None:
+        now = time.monotonic()
+        for session in self._registry.connected():
+            late = session.overdue(now)
+            if late and session.outbox is not None:
+                session.free_slots = 0  # until it speaks again: it does not seem to take anything
+                session.outbox.withdraw(late)
+                log.warning("assignments not accepted", worker_id=session.worker_id, count=len(late))
+                await self.put_back(session.drop(late), "its worker did not accept it in time")
+
+    async def _look_after(self) -> None:
+        connected = {session.worker_id: session for session in self._registry.connected()}
+        if not connected:
+            return
+        for row in await self._db.fleet.standing(list(connected)):
+            profile = connected[row["id"]].profile
+            profile.open = not (row["paused"] or row["draining"])
+            profile.health = row["status"]
+
+    async def put_back(self, held: Sequence[Held], reason: str, delay: timedelta = AT_ONCE) -> None:
+        """Back to the queue, without spending an attempt."""
+        if held:
+            await self._db.tasks.defer(held, [delay] * len(held), [reason] * len(held))
+            self.wake()
+
+    async def _pass(self) -> None:
+        sessions = [session for session in self._registry.connected() if session.free]
+        free = sum(session.free for session in sessions)
+        if not free:
+            return
+        try:
+            began = time.perf_counter()
+            lanes = await self._waiting(min(free, MOST_PER_PASS))
+            read = time.perf_counter()
+            plan = self._decide(lanes)
+            decided = time.perf_counter()
+            given = await self._assign(plan)
+            self.figures.passed(read - began, decided - read, time.perf_counter() - decided, len(given))
+            await self._explain(plan)
+            self._contended = len(given) < len(plan.assignments)
+            if given:
+                self.wake()  # there may be more
+            elif plan.assignments:
+                asyncio.get_running_loop().call_later(0.05, self.wake)  # all of it was snatched away
+        except DatabaseError as error:
+            log.warning("the dispatcher could not reach the database", error=error.message)
+
+    async def _waiting(self, limit: int) -> list[Lane]:
+        """The heads of the lanes. When another coordinator took what this one had picked, both look at the
+        same heads: then each starts at a random place a little further on."""
+        rows = await self._db.fleet.waiting(limit * 4 if self._contended else limit)
+        lanes = []
+        for row in rows:
+            row.pop("last_ready")
+            skip = random.randint(0, max(len(row["ids"]) - limit, 0))
+            row["ids"], row["regions"] = row["ids"][skip:], row["regions"][skip:]
+            lanes.append(Lane(**row))
+        return lanes
+
+    def _decide(self, lanes: list[Lane]) -> Plan:
+        workers = [session.candidate() for session in self._registry.connected()]
+        plan = schedule(Snapshot(workers, lanes, self._turn, self._fairness))
+        self._turn, self._fairness = plan.turn, plan.fairness
+        for worker_id, turn in plan.turns.items():
+            if (session := self._registry.get(worker_id)) is not None:
+                session.profile.turn = turn
+        return plan
+
+    async def _assign(self, plan: Plan) -> list[Given]:
+        if not plan.assignments:
+            return []
+        ids = [one.task for one in plan.assignments]
+        given = await self._db.fleet.assign_many(ids, [one.worker for one in plan.assignments])
+        by_worker: dict[str, list[Given]] = defaultdict(list)
+        for one in given:
+            by_worker[one.worker_id].append(one)
+        for worker_id, tasks in by_worker.items():
+            await self._deliver(self._registry.get(worker_id), tasks)
+        return given
+
+    async def _deliver(self, session: Session | None, tasks: list[Given]) -> None:
+        ids: list[UUID] = [task.id for task in tasks]
+        if session is None or session.outbox is None:  # it went while the database was asked
+            await self.put_back([(task.id, task.lease) for task in tasks], "its worker went away")
+            return
+        until = time.monotonic() + self._settings.accept_seconds
+        session.give([codec.assignment(task) for task in tasks], ids, until)
+
+    async def _explain(self, plan: Plan) -> None:
+        """Keep the reasons for `why`, when they changed."""
+        reasons = {lane: (why.reason, why.detail) for lane, why in plan.reasons.items()}
+        if reasons != self._reasons:
+            await self._db.fleet.set_lane_reasons(self._name, reasons)
+            self._reasons = reasons

@@ -1,0 +1,145 @@
+"""The workers of a snapshot, indexed by what they can do: a set of workers is an integer, a bit for each."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from heapq import heapify
+from typing import Any
+
+# rank, load, special, turn, index: the smallest is the best worker
+Entry = tuple[int, float, int, int, int]
+SPEEDS = {"fast": 0, "standard": 1, "thorough": 2}
+
+
+@dataclass(slots=True)
+class Candidate:
+    """A worker as the scheduler sees it. `free` slots of `slots`; None for queues or task types means any."""
+
+    id: str
+    slots: int = 1
+    free: int = 1
+    queues: frozenset[str] | None = None
+    task_types: frozenset[str] | None = None
+    ai_providers: frozenset[str] = frozenset()
+    features: frozenset[str] = frozenset()
+    gpu: bool = False
+    memory_gb: float = 0.0
+    cpu_cores: float = 0.0
+    speed: str = "standard"
+    region: str | None = None
+    health: str = "healthy"
+    open: bool = True
+    turn: int = 0
+
+    @property
+    def usable(self) -> bool:
+        return self.open and self.health != "unhealthy"
+
+    @property
+    def special(self) -> int:
+        """How much it can do that few can."""
+        return len(self.features) + self.gpu
+
+    def rank(self, urgent: bool, region: str | None) -> int:
+        """What comes before load: health, region, and speed for what is urgent. Less is better."""
+        elsewhere = region is not None and region != self.region
+        return (
+            (self.health != "healthy") * 100 + elsewhere * 10 + (SPEEDS.get(self.speed, 1) if urgent else 0)
+        )
+
+    def meets(self, requires: Mapping[str, Any] | None) -> bool:
+        """The rule of SQL's shiftboss.meets."""
+        if not requires:
+            return True
+        return (
+            (requires.get("ai_provider") is None or requires["ai_provider"] in self.ai_providers)
+            and self.features.issuperset(requires.get("features") or ())
+            and (not requires.get("gpu") or self.gpu)
+            and float(requires.get("memory_gb") or 0) <= self.memory_gb
+            and float(requires.get("cpu_cores") or 0) <= self.cpu_cores
+        )
+
+
+class Pool:
+    """Candidates with their state during one pass."""
+
+    def __init__(self, workers: Sequence[Candidate]) -> None:
+        self.workers = workers
+        self.free = [worker.free for worker in workers]
+        self.load = [1 - worker.free / max(worker.slots, 1) for worker in workers]
+        self.turns = [worker.turn for worker in workers]
+        self.ready = _mask(i for i, w in enumerate(workers) if w.free > 0 and w.usable)
+        self._queues = _index(workers, lambda worker: worker.queues)
+        self._types = _index(workers, lambda worker: worker.task_types)
+        self._needs: dict[str, int] = {}
+        self._special = [worker.special for worker in workers]
+        self._ranks: dict[tuple[bool, str | None], list[int]] = {}
+
+    def take(self, index: int, turn: int) -> None:
+        """One slot of this worker is taken."""
+        self.free[index] -= 1
+        self.load[index] = 1 - self.free[index] / self.workers[index].slots
+        self.turns[index] = turn
+
+    def queue(self, mask: int, urgent: bool, region: str | None) -> list[Entry]:
+        """A heap of the workers of a set that have a slot free, the best one first."""
+        key = (urgent, region)
+        if key not in self._ranks:
+            self._ranks[key] = [worker.rank(urgent, region) for worker in self.workers]
+        ranks, load, special, turns = self._ranks[key], self.load, self._special, self.turns
+        heap = [(ranks[i], load[i], special[i], turns[i], i) for i in self.indexes(mask & self.ready)]
+        heapify(heap)
+        return heap
+
+    def capable(self, queue: str, task_type: str, requires: Mapping[str, Any] | None) -> int:
+        """The set of workers that could do such a task, busy or not."""
+        return _of(self._queues, queue) & _of(self._types, task_type) & self._meeting(requires)
+
+    def _meeting(self, requires: Mapping[str, Any] | None) -> int:
+        key = repr(requires or None)
+        if key not in self._needs:
+            self._needs[key] = _mask(i for i, worker in enumerate(self.workers) if worker.meets(requires))
+        return self._needs[key]
+
+    def indexes(self, mask: int) -> list[int]:
+        """The members of a set."""
+        text = bin(mask)[:1:-1]
+        return [index for index, bit in enumerate(text) if bit == "1"]
+
+    def lacking(self, queue: str, task_type: str, requires: Mapping[str, Any] | None) -> str:
+        """What it is that nobody has, in figures."""
+        parts = [
+            f'{_of(self._queues, queue).bit_count()} serve queue "{queue}"',
+            f'{_of(self._types, task_type).bit_count()} know type "{task_type}"',
+        ]
+        if requires:
+            parts.append(f"{self._meeting(requires).bit_count()} meet its requirements")
+        return f"{len(self.workers)} connected workers, of which {', '.join(parts)}"
+
+
+def _index(
+    workers: Sequence[Candidate], values: Callable[[Candidate], Iterable[str] | None]
+) -> dict[str | None, int]:
+    """Value → set of the workers that have it; those that take any are under None."""
+    members: dict[str | None, list[int]] = defaultdict(list)
+    for index, worker in enumerate(workers):
+        declared = values(worker)
+        for value in (None,) if declared is None else declared:
+            members[value].append(index)
+    return {value: _mask(indexes) for value, indexes in members.items()}
+
+
+def _of(index: Mapping[str | None, int], value: str) -> int:
+    return index.get(value, 0) | index.get(None, 0)
+
+
+def _mask(indexes: Iterable[int]) -> int:
+    """The set of these indexes, made through bytes: an integer is copied for each bit that is set."""
+    bits = bytearray(128)
+    for index in indexes:
+        while index >> 3 >= len(bits):
+            bits.extend(bytes(len(bits)))
+        bits[index >> 3] |= 1 << (index & 7)
+    return int.from_bytes(bits, "little")

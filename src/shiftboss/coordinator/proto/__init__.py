@@ -1,0 +1,1 @@
+"""Generated from proto/ by script/proto; not edited by hand."""

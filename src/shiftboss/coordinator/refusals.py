@@ -1,0 +1,69 @@
+"""What a caller is told when it asks for what can not be: a gRPC status and a message that helps."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import grpc
+import structlog
+
+from shiftboss.model.errors import DatabaseError, DatabaseUnavailable
+
+log = structlog.get_logger()
+Handler = TypeVar("Handler", bound=Callable[..., Awaitable[Any]])
+
+
+class Refused(Exception):
+    """Ends a call with this status."""
+
+    def __init__(self, code: grpc.StatusCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+def invalid(message: str) -> Refused:
+    return Refused(grpc.StatusCode.INVALID_ARGUMENT, message)
+
+
+def unknown_worker(worker_id: str) -> Refused:
+    return Refused(
+        grpc.StatusCode.NOT_FOUND, f"no worker {worker_id!r} is registered; call RegisterWorker first"
+    )
+
+
+def wrong_session(worker_id: str) -> Refused:
+    return Refused(
+        grpc.StatusCode.UNAUTHENTICATED,
+        f"this is not the session of worker {worker_id!r}, which was registered again; call RegisterWorker",
+    )
+
+
+def _status(error: Exception) -> tuple[grpc.StatusCode, str]:
+    if isinstance(error, Refused):
+        return error.code, error.message
+    if isinstance(error, DatabaseUnavailable):
+        return grpc.StatusCode.UNAVAILABLE, "the database is away; try again"
+    if isinstance(error, DatabaseError) and (error.sqlstate or "").startswith("22"):
+        return grpc.StatusCode.INVALID_ARGUMENT, error.message
+    return grpc.StatusCode.INTERNAL, "the coordinator failed on this call; its log tells more"
+
+
+def answering(handler: Handler) -> Handler:
+    """Let a handler of the service end in a status for whatever it raises."""
+
+    @functools.wraps(handler)
+    async def call(self: Any, request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+        try:
+            return await handler(self, request, context)
+        except Exception as error:
+            if isinstance(error, grpc.aio.AbortError):
+                raise
+            code, message = _status(error)
+            if code is grpc.StatusCode.INTERNAL:
+                log.exception("call failed", call=handler.__name__)
+        return await context.abort(code, message)
+
+    return call  # type: ignore[return-value]

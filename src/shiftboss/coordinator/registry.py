@@ -1,0 +1,89 @@
+"""The workers that speak to this coordinator. The database knows them all; this is what is needed at hand."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from datetime import timedelta
+
+import grpc
+
+from shiftboss.coordinator.refusals import Refused, unknown_worker, wrong_session
+from shiftboss.coordinator.session import Rate, Session, hashed, profile_of
+from shiftboss.db import Database
+from shiftboss.model.settings import CoordinatorSettings
+from shiftboss.model.worker import Member
+
+
+class Registry:
+    """Sessions by worker id. One that another coordinator made, or a former life of this one, is adopted."""
+
+    def __init__(self, db: Database, settings: CoordinatorSettings) -> None:
+        self._db = db
+        self._settings = settings
+        self._sessions: dict[str, Session] = {}
+
+    def __iter__(self) -> Iterator[Session]:
+        return iter(list(self._sessions.values()))
+
+    def get(self, worker_id: str) -> Session | None:
+        return self._sessions.get(worker_id)
+
+    def connected(self) -> list[Session]:
+        return [session for session in self._sessions.values() if session.outbox is not None]
+
+    async def enroll(self, member: Member, former: str) -> tuple[str, bool]:
+        """Register a worker; its session's secret, and whether it goes on with the one it had."""
+        secret = secrets.token_urlsafe(24)
+        done = await self._db.fleet.enroll(
+            member,
+            hashed(secret),
+            hashed(former) if former else None,
+            timedelta(seconds=self._settings.heartbeat_seconds * 2.5),
+        )
+        if done.taken:
+            raise Refused(
+                grpc.StatusCode.ALREADY_EXISTS,
+                f"a worker {member.id!r} is connected now; give this one another id, or stop the other",
+            )
+        if not done.resumed and (old := self._sessions.pop(member.id, None)) and old.outbox:
+            old.outbox.close("another worker registered under this id")
+        if done.resumed and (old := self._sessions.get(member.id)):
+            await self._refresh(old)
+        return (former if done.resumed else secret), done.resumed
+
+    async def _refresh(self, session: Session) -> None:
+        row = await self._db.fleet.session(session.worker_id)
+        if row is not None:
+            session.profile = profile_of(row)
+
+    async def session(self, worker_id: str, secret: str) -> Session:
+        """The session that a call names, or the call's refusal."""
+        session = self._sessions.get(worker_id)
+        if session is None or not session.knows(secret):
+            session = await self._adopt(worker_id, secret)
+        if not session.rate.allows():
+            raise Refused(
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+                f"more than {self._settings.calls_per_second:g} calls a second; put more into each call",
+            )
+        return session
+
+    async def _adopt(self, worker_id: str, secret: str) -> Session:
+        row = await self._db.fleet.session(worker_id) if worker_id.isprintable() else None
+        if row is None:
+            raise unknown_worker(worker_id)
+        if bytes(row["secret"]) != hashed(secret):
+            raise wrong_session(worker_id)
+        rate = Rate(self._settings.calls_per_second)
+        session = Session(worker_id, bytes(row["secret"]), profile_of(row), rate)
+        session.held = dict(zip(row["held_leases"], row["held_ids"], strict=True))
+        there = self._sessions.get(worker_id)
+        if there is not None and there.knows(secret):  # another call of this worker was quicker
+            return there
+        self._sessions[worker_id] = session
+        return session
+
+    def forget(self, session: Session) -> None:
+        if self._sessions.get(session.worker_id) is session:
+            del self._sessions[session.worker_id]

@@ -1,0 +1,207 @@
+"""Who gets what: a pure function of a snapshot. No clock, no I/O, no memory but what it is given.
+
+Filter by capability and health. Tasks go by priority, then in turn between tenants (or queues, for tasks
+of nobody) by weight. Workers of the task's region come first, fast ones first for high priorities, then the
+least loaded, then the least special, so that specialists stay free, then each in turn.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heapreplace
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from shiftboss.coordinator.pool import Candidate, Entry, Pool
+from shiftboss.model.task import Priority
+
+
+@dataclass(slots=True)
+class Lane:
+    """The head of one FIFO: tasks alike but for their region."""
+
+    lane: int
+    queue: str
+    task_type: str
+    priority: int
+    tenant: str | None
+    weight: float
+    requires: Mapping[str, Any] | None
+    ids: Sequence[UUID]
+    regions: Sequence[str | None]
+
+    @property
+    def flow(self) -> str:
+        """Whose turn it takes."""
+        return f"queue {self.queue}" if self.tenant is None else f"tenant {self.tenant}"
+
+
+@dataclass(slots=True)
+class Fairness:
+    """How much each flow has had, in virtual time: the next turn is that of the flow with the least."""
+
+    now: float = 0.0
+    had: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """All that a decision rests on. `turn` counts assignments, for round-robin over many passes."""
+
+    workers: Sequence[Candidate]
+    lanes: Sequence[Lane]
+    turn: int = 0
+    fairness: Fairness = field(default_factory=Fairness)
+
+
+class Why(NamedTuple):
+    """Why a lane is not, or not wholly, served."""
+
+    reason: str
+    detail: str
+
+
+class Given(NamedTuple):
+    task: UUID
+    worker: str
+
+
+@dataclass(slots=True)
+class Plan:
+    """The decision, why some lanes were left, and what the next snapshot should carry on."""
+
+    assignments: list[Given]
+    reasons: dict[int, Why]
+    turn: int
+    turns: dict[str, int]
+    fairness: Fairness
+
+
+@dataclass(slots=True)
+class _Flow:
+    """The lanes of one tenant or queue at one priority, served in turn."""
+
+    name: str
+    had: float
+    share: float
+    lanes: deque[_Cursor] = field(default_factory=deque)
+
+
+class _Cursor:
+    """How far a lane has been given out, and to whom it may go."""
+
+    __slots__ = ("at", "end", "lane", "mask")
+
+    def __init__(self, lane: Lane, mask: int) -> None:
+        self.lane, self.mask, self.at, self.end = lane, mask, 0, len(lane.ids)
+
+
+def schedule(snapshot: Snapshot) -> Plan:
+    """Assign as many of the waiting tasks as there are slots for."""
+    pool = Pool(snapshot.workers)
+    round = _Round(pool, snapshot)
+    for priority in sorted({lane.priority for lane in snapshot.lanes}, reverse=True):
+        round.serve([lane for lane in snapshot.lanes if lane.priority == priority])
+    return Plan(round.assignments, round.reasons, round.turn, round.turns(), round.fairness())
+
+
+class _Round:
+    """One pass, priority after priority."""
+
+    def __init__(self, pool: Pool, snapshot: Snapshot) -> None:
+        self.assignments: list[Given] = []
+        self.reasons: dict[int, Why] = {}
+        self.turn = snapshot.turn
+        self._pool = pool
+        self._now = snapshot.fairness.now
+        self._had = dict(snapshot.fairness.had)
+        self._heaps: dict[tuple[int, bool, str | None], list[Entry]] = {}
+        self._used: set[int] = set()
+
+    def serve(self, lanes: Sequence[Lane]) -> None:
+        """Flows take turns: the one that has had least comes next."""
+        flows = [(flow.had, n, flow) for n, flow in enumerate(self._flows(lanes))]
+        heapify(flows)
+        while flows:
+            had, n, flow = flows[0]
+            cursor = flow.lanes[0]
+            if not self._give(cursor):
+                flow.lanes.popleft()
+                if not flow.lanes:
+                    heappop(flows)
+                continue
+            self._now = max(self._now, had)
+            flow.had = self._had[flow.name] = had + flow.share
+            if cursor.at == cursor.end:
+                flow.lanes.popleft()
+            else:
+                flow.lanes.rotate(-1)
+            if flow.lanes:
+                heapreplace(flows, (flow.had, n, flow))
+            else:
+                heappop(flows)
+
+    def _flows(self, lanes: Sequence[Lane]) -> list[_Flow]:
+        flows: dict[str, _Flow] = {}
+        for lane in lanes:
+            cursor = _Cursor(lane, self._pool.capable(lane.queue, lane.task_type, lane.requires))
+            if not cursor.mask & self._pool.ready:
+                self.reasons[lane.lane] = self._why(lane, cursor.mask)
+                continue
+            name = lane.flow
+            if name not in flows:
+                # who was away comes back without credit, so that it can not take everything
+                flows[name] = _Flow(name, max(self._had.get(name, 0.0), self._now), 1 / lane.weight)
+            flows[name].lanes.append(cursor)
+        return list(flows.values())
+
+    def _give(self, cursor: _Cursor) -> bool:
+        """Hand the lane's next task to the best worker; False: nobody has a slot for this lane."""
+        lane = cursor.lane
+        index = self._best(cursor.mask, lane.priority >= Priority.HIGH, lane.regions[cursor.at])
+        if index is None:
+            self.reasons[lane.lane] = self._why(lane, cursor.mask)
+            return False
+        self.assignments.append(Given(lane.ids[cursor.at], self._pool.workers[index].id))
+        cursor.at += 1
+        return True
+
+    def _best(self, mask: int, urgent: bool, region: str | None) -> int | None:
+        """Heaps are sorted when made; an entry that went stale since is put in its place when it comes up."""
+        key = (mask, urgent, region)
+        heap = self._heaps.get(key)
+        if heap is None:
+            heap = self._heaps[key] = self._pool.queue(mask, urgent, region)
+        free, load, turns = self._pool.free, self._pool.load, self._pool.turns
+        while heap:
+            rank, _, special, seen_turn, index = heap[0]
+            if not free[index]:
+                heappop(heap)
+            elif seen_turn != turns[index]:
+                heapreplace(heap, (rank, load[index], special, turns[index], index))
+            else:
+                self.turn += 1
+                self._used.add(index)
+                self._pool.take(index, self.turn)
+                return index
+        return None
+
+    def _why(self, lane: Lane, mask: int) -> Why:
+        pool = self._pool
+        if not mask:
+            return Why("no capable worker", pool.lacking(lane.queue, lane.task_type, lane.requires))
+        able = pool.indexes(mask)
+        usable = [i for i in able if pool.workers[i].usable]
+        if not usable:
+            return Why("paused", f"{len(able)} workers could do it; each is paused, draining or unhealthy")
+        slots = sum(pool.workers[i].slots for i in usable)
+        return Why("busy", f"all {slots} slots of the {len(usable)} workers that could do it are taken")
+
+    def turns(self) -> dict[str, int]:
+        return {self._pool.workers[i].id: self._pool.turns[i] for i in self._used}
+
+    def fairness(self) -> Fairness:
+        """Flows at or behind the present are as good as new: only those ahead of it are remembered."""
+        return Fairness(self._now, {flow: had for flow, had in self._had.items() if had > self._now})

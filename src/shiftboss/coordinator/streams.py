@@ -1,0 +1,131 @@
+"""The AssignTask stream: free slots, acceptances and refusals come up, assignments go down."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+import grpc
+import structlog
+
+from shiftboss.coordinator import codec
+from shiftboss.coordinator.dispatch import Dispatcher
+from shiftboss.coordinator.proto import fleet_pb2 as pb
+from shiftboss.coordinator.refusals import Refused, answering, invalid
+from shiftboss.coordinator.registry import Registry
+from shiftboss.coordinator.session import Outbox, Session
+from shiftboss.db import Database
+from shiftboss.model.errors import DatabaseError
+from shiftboss.model.settings import CoordinatorSettings
+
+log = structlog.get_logger()
+Context = grpc.aio.ServicerContext[Any, Any]
+Requests = AsyncIterator[pb.AssignTaskRequest]
+
+AFTER_A_REFUSAL = timedelta(seconds=1)
+
+
+class Streams:
+    """One reader and one writer per connected worker."""
+
+    def __init__(
+        self,
+        db: Database,
+        registry: Registry,
+        dispatcher: Dispatcher,
+        settings: CoordinatorSettings,
+        name: str,
+    ) -> None:
+        self._db = db
+        self._registry = registry
+        self._dispatcher = dispatcher
+        self._settings = settings
+        self._name = name
+
+    @answering
+    async def serve(self, requests: Requests, context: Context) -> None:
+        """Until the worker hangs up, stops reading, breaks a rule, or opens another stream."""
+        first = await self._first(requests)
+        session = await self._registry.session(first.worker_id, first.session)
+        outbox = await self._open(session)
+        reader = asyncio.create_task(self._read(session, first, requests), name="reader")
+        writer = asyncio.create_task(self._write(outbox, context), name="writer")
+        try:
+            done, _ = await asyncio.wait({reader, writer}, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in (reader, writer):
+                task.cancel()
+            await asyncio.gather(reader, writer, return_exceptions=True)
+            await asyncio.shield(self._close(session, outbox))
+
+    async def _first(self, requests: Requests) -> pb.AssignTaskRequest:
+        try:
+            async with asyncio.timeout(self._settings.accept_seconds):
+                return await anext(requests)
+        except (TimeoutError, StopAsyncIteration):
+            raise invalid("the stream's first message must name worker_id and session") from None
+
+    async def _open(self, session: Session) -> Outbox:
+        if session.outbox is not None:
+            session.outbox.close("the worker opened another stream")
+        outbox = session.outbox = Outbox()
+        session.free_slots = 0
+        await self._unaccepted(session)
+        await self._db.fleet.attach(session.worker_id, self._name)
+        return outbox
+
+    async def _read(self, session: Session, first: pb.AssignTaskRequest, requests: Requests) -> None:
+        await self._hear(session, first)
+        async for request in requests:
+            if not session.rate.allows():
+                raise Refused(
+                    grpc.StatusCode.RESOURCE_EXHAUSTED,
+                    f"more than {self._settings.calls_per_second:g} messages a second; put more into each",
+                )
+            await self._hear(session, request)
+
+    async def _hear(self, session: Session, request: pb.AssignTaskRequest) -> None:
+        if request.free_slots > session.profile.slots:
+            raise invalid(
+                f"free_slots is {request.free_slots}, but worker {session.worker_id!r} registered with"
+                f" max_concurrent_tasks {session.profile.slots}"
+            )
+        session.accept(request.accepted)
+        session.free_slots = request.free_slots
+        for refusal in request.refused:
+            reason = f"refused by {session.worker_id}: {codec.plain(refusal.reason) or 'no reason given'}"
+            mine = session.drop([refusal.lease]) if refusal.lease in session.pending else []
+            await self._dispatcher.put_back(mine, reason, AFTER_A_REFUSAL)
+        self._dispatcher.wake()
+
+    async def _write(self, outbox: Outbox, context: Context) -> None:
+        while outbox.closed is None:
+            await outbox.filled.wait()
+            for message in outbox.take(self._settings.max_message_bytes // 2):
+                try:
+                    async with asyncio.timeout(self._settings.accept_seconds):
+                        await context.write(message)
+                except TimeoutError:
+                    raise Refused(
+                        grpc.StatusCode.ABORTED, "the worker does not read its stream; open it again"
+                    ) from None
+        raise Refused(grpc.StatusCode.ABORTED, outbox.closed)
+
+    async def _close(self, session: Session, outbox: Outbox) -> None:
+        if session.outbox is not outbox:  # a newer stream took over
+            return
+        session.outbox = None
+        session.free_slots = 0
+        with suppress(DatabaseError):
+            await self._unaccepted(session)
+            await self._db.fleet.detach(self._name, session.worker_id)
+
+    async def _unaccepted(self, session: Session) -> None:
+        """What a former stream handed out and nobody accepted goes elsewhere."""
+        held = session.drop(list(session.pending))
+        await self._dispatcher.put_back(held, "the stream broke before its worker accepted it")

@@ -1,0 +1,80 @@
+"""Schedules: what is enqueued again and again. The times are worked out by the coordinator's `cron`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from psycopg.types.json import Jsonb
+
+from shiftboss.db.connection import Row
+
+if TYPE_CHECKING:
+    from shiftboss.db.database import Database
+
+
+class Schedules:
+    """Everything that can be asked of `shiftboss.schedules`."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    async def put(
+        self, name: str, cron: str, timezone: str, task: dict[str, Any], missed: str, next_tick: datetime
+    ) -> bool:
+        """Make a schedule or change it; True if it is new. A schedule left as it is keeps its next tick."""
+        row = await self._db.fetch_one(
+            "INSERT INTO shiftboss.schedules AS s (name, cron, timezone, task, missed, next_tick)"
+            " VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT (name) DO UPDATE SET cron = excluded.cron,"
+            " timezone = excluded.timezone, task = excluded.task, missed = excluded.missed,"
+            " next_tick = CASE WHEN s.cron = excluded.cron AND s.timezone = excluded.timezone"
+            " THEN s.next_tick ELSE excluded.next_tick END RETURNING xmax = 0 AS made",
+            [name, cron, timezone, Jsonb(task), missed, next_tick],
+        )
+        await self._db.execute("SELECT pg_notify('shiftboss_schedules', %s)", [name])
+        return bool(row and row["made"])
+
+    async def remove(self, name: str) -> bool:
+        return await self._db.execute("DELETE FROM shiftboss.schedules WHERE name = %s", [name]) > 0
+
+    async def set_paused(self, name: str, paused: bool, next_tick: datetime) -> bool:
+        """Pause or resume; ticks that pass while it is paused are not made up for. False: unknown."""
+        changed = await self._db.execute(
+            "UPDATE shiftboss.schedules SET paused = %s, next_tick = %s WHERE name = %s",
+            [paused, next_tick, name],
+        )
+        await self._db.execute("SELECT pg_notify('shiftboss_schedules', %s)", [name])
+        return changed > 0
+
+    async def get(self, name: str) -> Row | None:
+        return await self._db.fetch_one("SELECT * FROM shiftboss.schedules WHERE name = %s", [name])
+
+    async def all(self) -> list[Row]:
+        return await self._db.fetch("SELECT * FROM shiftboss.schedules ORDER BY name")
+
+    async def due(self, limit: int = 100) -> list[Row]:
+        """Schedules whose next tick has come, with the database's time."""
+        return await self._db.fetch(
+            "SELECT *, shiftboss.now() AS now FROM shiftboss.schedules"
+            " WHERE NOT paused AND next_tick <= shiftboss.now() ORDER BY next_tick LIMIT %s",
+            [limit],
+        )
+
+    async def seconds_to_next(self) -> float | None:
+        """Until the next tick of any schedule; None: there is none."""
+        row = await self._db.fetch_one(
+            "SELECT extract(epoch FROM min(next_tick) - shiftboss.now())::float8 AS seconds"
+            " FROM shiftboss.schedules WHERE NOT paused"
+        )
+        return row["seconds"] if row else None
+
+    async def fire(
+        self, name: str, seen: datetime, ticks: Sequence[datetime], next_tick: datetime
+    ) -> list[UUID]:
+        """Enqueue the task for each tick, once whoever else tries; the tasks made."""
+        row = await self._db.fetch_one(
+            "SELECT shiftboss.fire(%s, %s, %s, %s) AS ids", [name, seen, list(ticks), next_tick]
+        )
+        return row["ids"] if row else []

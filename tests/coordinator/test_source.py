@@ -1,0 +1,196 @@
+"""The worker's gRPC source against real coordinators: reconnect, failover, and reports that count once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from shiftboss.coordinator.link import CoordinatorError, CoordinatorUnavailable
+from shiftboss.coordinator.server import Coordinator
+from shiftboss.coordinator.source import CoordinatorSource
+from shiftboss.db import Database
+from shiftboss.model.settings import CoordinatorSettings
+from shiftboss.model.task import Cancelled, Claimed, Complete, Fail, NewTask, Postpone, Report
+from shiftboss.model.worker import Capabilities, Member
+
+from .conftest import StartCoordinator
+
+
+def member(id: str = "w1", slots: int = 10, **fields: Any) -> Member:
+    return Member(id=id, capabilities=Capabilities(max_concurrent_tasks=slots), **fields)
+
+
+@pytest.fixture
+async def connect() -> AsyncIterator[Callable[..., Any]]:
+    sources: list[CoordinatorSource] = []
+
+    async def connect(*coordinators: Coordinator, **fields: Any) -> CoordinatorSource:
+        source = CoordinatorSource([one.address for one in coordinators], CoordinatorSettings())
+        await source.join(member(**fields))
+        sources.append(source)
+        return source
+
+    yield connect
+    for source in sources:
+        await source.leave()
+
+
+async def claim(source: CoordinatorSource, count: int) -> list[Claimed]:
+    """As the runtime does: ask, wait for word, ask again."""
+    found: list[Claimed] = []
+    async with asyncio.timeout(15):
+        while len(found) < count:
+            found += await source.claim(count - len(found))
+            if len(found) < count:
+                await source.wait(0.5)
+    return found
+
+
+async def enqueue(db: Database, count: int, **fields: Any) -> None:
+    await db.tasks.enqueue([NewTask(task_type="echo", params={"n": n}, **fields) for n in range(count)])
+
+
+async def statuses(db: Database) -> dict[str, int]:
+    rows = await db.fetch("SELECT status, count(*) AS n FROM public.tasks GROUP BY status")
+    return {row["status"]: row["n"] for row in rows}
+
+
+async def test_claims_and_reports_every_outcome(coordinator: Coordinator, db: Database, connect: Any) -> None:
+    await enqueue(db, 4)
+    source = await connect(coordinator)
+    tasks = await claim(source, 4)
+    assert sorted(task.params["n"] for task in tasks) == [0, 1, 2, 3]
+    outcomes = [Complete(b'{"ok": true}'), Fail("no", retry=False), Postpone(30, "later"), Cancelled()]
+    reports = [Report(task, outcome, 0.1) for task, outcome in zip(tasks, outcomes, strict=True)]
+    assert await source.report(reports) == []
+    assert await statuses(db) == {"Complete": 1, "Failed": 1, "Queued": 1, "Cancelled": 1}
+
+
+async def test_a_result_that_can_not_be_kept_fails_its_task_only(
+    coordinator: Coordinator, db: Database, connect: Any
+) -> None:
+    await enqueue(db, 2)
+    source = await connect(coordinator)
+    one, two = await claim(source, 2)
+    await source.report([Report(one, Complete(b'"\\u0000"'), 0), Report(two, Complete(b"1"), 0)])
+    row = await db.tasks.get(one.id)
+    assert row
+    assert row["status"] == "Failed"
+    assert "NUL" in row["error_message"]
+    assert (await statuses(db))["Complete"] == 1
+
+
+async def test_goes_on_after_a_restart_of_the_coordinator(
+    db: Database, start: StartCoordinator, connect: Any, eventually: Any
+) -> None:
+    """Held tasks stay held, what is reported meanwhile is not lost, and nothing counts twice."""
+    first = await start()
+    source = await connect(first)
+    await enqueue(db, 3)
+    tasks = await claim(source, 3)
+    await first.stop()
+    with pytest.raises(CoordinatorUnavailable):
+        await source.report([Report(tasks[0], Complete(None), 1.0)])
+    with pytest.raises(CoordinatorUnavailable):
+        await source.beat([task.lease for task in tasks], {}, [])
+    await start(port=first.port)
+
+    async def reported() -> bool:
+        try:
+            return await source.report([Report(task, Complete(None), 1.0) for task in tasks]) == []
+        except CoordinatorUnavailable:
+            return False
+
+    await eventually(reported)
+    assert await reported()  # again, as after an answer that got lost
+    assert await statuses(db) == {"Complete": 3}
+    (health,) = await db.fleet.health("w1")
+    assert health["processed_today"] == 3
+    orders = await source.beat([], {}, [])
+    assert orders.known
+    await enqueue(db, 1)
+    await claim(source, 1)
+
+
+async def test_moves_to_the_other_coordinator(db: Database, start: StartCoordinator, connect: Any) -> None:
+    first, second = await start(), await start()
+    source = await connect(first, second)
+    await enqueue(db, 2)
+    held, _ = await claim(source, 2)
+    await first.stop()
+    await enqueue(db, 1)
+    moved = await claim(source, 1)
+    assert await source.report([Report(held, Complete(None), 0), Report(moved[0], Complete(None), 0)]) == []
+    orders = await source.beat([], {}, [])
+    assert orders.known
+
+
+async def test_several_coordinators_share_one_queue(
+    db: Database, start: StartCoordinator, connect: Any
+) -> None:
+    first, second = await start(), await start()
+    sources = [await connect(one, id=f"w{n}") for n, one in enumerate((first, second))]
+    await enqueue(db, 200)
+
+    async def work(source: CoordinatorSource) -> int:
+        done = 0
+        while (await statuses(db)).get("Complete", 0) < 200:
+            tasks = await source.claim(10)
+            if tasks:
+                assert await source.report([Report(task, Complete(None), 0) for task in tasks]) == []
+                done += len(tasks)
+            else:
+                await source.wait(0.1)
+        return done
+
+    counts = await asyncio.gather(*map(work, sources))
+    assert sum(counts) == 200
+    assert all(counts)
+
+
+async def test_a_lost_worker_is_out_and_its_tasks_go_to_another(
+    coordinator: Coordinator, db: Database, connect: Any
+) -> None:
+    await enqueue(db, 1)
+    source = await connect(coordinator, id="dies", lease_seconds=0.5)
+    (task,) = await claim(source, 1)
+    other = await connect(coordinator, id="lives")
+    asking = asyncio.create_task(claim(other, 1))
+    while not (await db.workers.rescue())["workers_lost"]:
+        await other.beat([], {}, [])
+    (again,) = await asking
+    assert (again.id, again.attempt) == (task.id, 2)
+    (health,) = await db.fleet.health("dies")
+    assert health["status"] == "unhealthy"
+    assert [event["worker_id"] for event in await db.events.latest(kind="worker.lost")] == ["dies"]
+    orders = await source.beat([task.lease], {}, [])
+    assert orders.lost == [task.lease]
+    assert await source.report([Report(task, Complete(None), 0)]) == [task.id]
+
+
+async def test_a_taken_name_is_refused(
+    coordinator: Coordinator, connect: Any, monkeypatch: pytest.MonkeyPatch, db: Database, eventually: Any
+) -> None:
+    await connect(coordinator)
+
+    async def attached() -> bool:
+        row = await db.fetch_one("SELECT coordinator FROM shiftboss.sessions")
+        return bool(row and row["coordinator"])
+
+    await eventually(attached)
+    monkeypatch.setattr("shiftboss.coordinator.source.PATIENCE", 0.0)
+    with pytest.raises(CoordinatorError, match="is connected now"):
+        await connect(coordinator)
+
+
+async def test_waits_for_a_coordinator_that_is_not_up_yet(
+    db: Database, start: StartCoordinator, unused_port: int
+) -> None:
+    source = CoordinatorSource([f"127.0.0.1:{unused_port}"], CoordinatorSettings())
+    joining = asyncio.create_task(source.join(member()))
+    await start(port=unused_port)
+    await joining
+    await source.leave()
