@@ -83,7 +83,8 @@ LANGUAGE sql AS $$
     CROSS JOIN LATERAL (
         SELECT array_agg(t.id) AS ids, array_agg(t.region) AS regions, max(t.ready_at) AS last_ready
         FROM (SELECT t.id, t.region, coalesce(t.run_at, t.created_at) AS ready_at FROM public.tasks t
-              WHERE t.lane = l.lane AND t.status = 'Queued' AND t.hold IS NULL
+              WHERE shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires) = l.lane
+                AND t.status = 'Queued' AND t.hold IS NULL
                 AND coalesce(t.run_at, t.created_at) >= coalesce(m.mark, '-infinity')
                 AND coalesce(t.run_at, t.created_at) <= shiftboss.now()
               ORDER BY coalesce(t.run_at, t.created_at), t.id LIMIT r.room) t) h
