@@ -1,1 +1,1 @@
-"""HTTP API, auth, metrics and the dashboard. Calls db.insights and the commands of the rooms below."""
+"""The one HTTP service: API, auth, metrics, events, dashboard. Calls db.insights and the rooms below."""

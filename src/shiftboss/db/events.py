@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -41,6 +42,14 @@ class Events:
             "SELECT * FROM shiftboss.events WHERE id > %s ORDER BY id LIMIT %s", [id, limit]
         )
 
+    async def named(self, ids: Sequence[int]) -> list[Row]:
+        """These events, oldest first."""
+        if not ids:
+            return []
+        return await self._db.fetch(
+            "SELECT * FROM shiftboss.events WHERE id = ANY (%s) ORDER BY id", [list(ids)]
+        )
+
     async def latest(
         self,
         limit: int = 50,
@@ -48,11 +57,12 @@ class Events:
         worker_id: str | None = None,
         component: str | None = None,
         kind: str | None = None,
+        before: int | None = None,
     ) -> list[Row]:
-        """The newest events, newest first."""
+        """The newest events, newest first; those before `before` for the next page."""
         return await self._db.fetch(
             "SELECT * FROM shiftboss.events WHERE (%(w)s::text IS NULL OR worker_id = %(w)s)"
             " AND (%(c)s::text IS NULL OR component = %(c)s) AND (%(k)s::text IS NULL OR kind = %(k)s)"
-            " ORDER BY id DESC LIMIT %(n)s",
-            {"w": worker_id, "c": component, "k": kind, "n": limit},
+            " AND (%(b)s::bigint IS NULL OR id < %(b)s) ORDER BY id DESC LIMIT %(n)s",
+            {"w": worker_id, "c": component, "k": kind, "b": before, "n": limit},
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
@@ -79,6 +80,12 @@ class Runs:
 
     async def get(self, id: UUID) -> Row | None:
         return await self._db.fetch_one("SELECT * FROM shiftboss.runs WHERE id = %s", [id])
+
+    async def named(self, ids: Sequence[UUID]) -> list[Row]:
+        """These runs as they are now."""
+        if not ids:
+            return []
+        return await self._db.fetch("SELECT * FROM shiftboss.runs WHERE id = ANY (%s)", [list(ids)])
 
     async def checkpoint(self, id: UUID) -> dict[str, Any] | None:
         """Where the run, or the one it retries, stopped."""

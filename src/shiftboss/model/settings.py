@@ -131,6 +131,18 @@ class AutoscaleSettings(Section):
 class AdminSettings(Section):
     """The HTTP API and the dashboard."""
 
+    host: str = "127.0.0.1"
+    port: int = Field(default=8888, ge=0, le=65535)
+    auth: Literal["auto", "required"] = "auto"
+    """auto: on loopback, nobody is asked for a token until there is one."""
+    session_hours: float = Field(default=12.0, gt=0)
+    failures_per_minute: int = Field(default=10, ge=1)
+    """Wrong tokens from one address before it has to wait."""
+    hide_payloads: bool = False
+    """Do not show params and results of tasks."""
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+
 
 class JournalSettings(Section):
     """The journal pipeline."""
@@ -138,6 +150,21 @@ class JournalSettings(Section):
 
 class BotsSettings(Section):
     """The place bots."""
+
+    config_dir: Path | None = None
+    """Where cities.yml and categories.yml are; None: ./config, else the ones in the package."""
+    modules: tuple[str, ...] = ()
+    """Modules with bots of yours."""
+    queue: str = "default"
+    source: str = "https://overpass-api.de/api/interpreter"
+    """Where discovery looks: an Overpass URL or a GeoJSON file."""
+    user_agent: str = "shiftboss"
+    http_timeout: float = Field(default=10.0, gt=0)
+    host_pause: float = Field(default=1.0, ge=0)
+    """Seconds between two requests to one host."""
+    private_sites: bool = False
+    """Look at websites on addresses inside this network, too."""
+    stale_days: float = Field(default=30.0, gt=0)
 
 
 class VectorizerSettings(Section):

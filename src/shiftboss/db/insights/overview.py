@@ -41,6 +41,10 @@ class Overview:
         """What somebody should look at, worst first; `subject` is the id that leads to the cause."""
         return [
             *(
+                _alert("critical", row["alert"], row["component"], row["message"])
+                for row in await self._db.health.alerts()
+            ),
+            *(
                 _alert("warning", "stale_worker", row["worker_id"], _silence(row))
                 for row in await self._db.fetch(_STALE)
             ),
@@ -68,7 +72,7 @@ class Overview:
         }
 
 
-def _alert(severity: str, kind: str, subject: str, message: str) -> dict[str, Any]:
+def _alert(severity: str, kind: str, subject: str | None, message: str) -> dict[str, Any]:
     return {"severity": severity, "kind": kind, "subject": subject, "message": message}
 
 

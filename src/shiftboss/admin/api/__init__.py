@@ -1,0 +1,31 @@
+"""One router per resource."""
+
+from fastapi import APIRouter
+
+from shiftboss.admin.api import (
+    access,
+    events,
+    overview,
+    places,
+    probes,
+    queues,
+    runs,
+    slots,
+    tasks,
+    workers,
+)
+
+# Runs come before workers: /workers/runs is no worker's id.
+ROUTERS: tuple[APIRouter, ...] = (
+    runs.router,
+    overview.router,
+    tasks.router,
+    workers.router,
+    slots.router,
+    slots.web,
+    queues.router,
+    events.router,
+    places.router,
+    access.router,
+    probes.router,
+)

@@ -1,0 +1,99 @@
+"""What happened, and what happens: a log to page through and a stream to hang on to."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import datetime
+from typing import Annotated, Any
+from uuid import UUID
+
+from fastapi import Header, Query, Request
+from fastapi.responses import StreamingResponse
+from pydantic import Field
+
+from shiftboss.admin.access import COOKIE, Caller
+from shiftboss.admin.api.common import FilterText, Limit, Out, make_router
+from shiftboss.admin.desk import At, Desk
+from shiftboss.model.errors import ShiftbossError
+
+router = make_router("events")
+
+BEAT = 15.0
+
+
+class Event(Out):
+    id: int
+    at: datetime
+    kind: str = Field(examples=["worker.lost"])
+    worker_id: str | None
+    component: str | None
+    task_id: UUID | None
+    details: dict[str, Any]
+
+
+@router.get("/events")
+async def events(
+    desk: At,
+    who: Caller,
+    kind: FilterText = None,
+    worker_id: FilterText = None,
+    component: FilterText = None,
+    before: Annotated[int | None, Query(ge=0, le=2**62, description="the id of the last one shown")] = None,
+    limit: Limit = 50,
+) -> list[Event]:
+    """The log of the fleet, newest first."""
+    rows = await desk.db.events.latest(
+        limit, worker_id=worker_id, component=component, kind=kind, before=before
+    )
+    return [Event.model_validate(row) for row in rows]
+
+
+@router.get(
+    "/events/stream",
+    response_class=StreamingResponse,
+    responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
+)
+async def stream(
+    request: Request,
+    desk: At,
+    who: Caller,
+    last_event_id: Annotated[int | None, Header(ge=0, le=2**62)] = None,
+) -> StreamingResponse:
+    """Server-sent events: `event` for each entry of the log, `run` for each change of a run.
+
+    A client that comes back with `Last-Event-ID` gets what it missed first.
+    """
+    return StreamingResponse(
+        _flow(desk, request, last_event_id),
+        media_type="text/event-stream",
+        headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+    )
+
+
+async def _flow(desk: Desk, request: Request, last: int | None) -> AsyncIterator[bytes]:
+    with desk.hub.subscribe() as client:
+        yield b"retry: 2000\n\n"
+        if last is not None:
+            for missed in await desk.hub.since(last):
+                yield missed.text
+        while not client.lost and not desk.hub.stopping.is_set():
+            change = await client.next(BEAT)
+            if change is not None:
+                yield change.text
+            elif await _still_welcome(desk, request):
+                yield b": still here\n\n"
+            else:
+                return
+
+
+async def _still_welcome(desk: Desk, request: Request) -> bool:
+    """A stream must not outlive the token or session that opened it."""
+    bearer = request.headers.get("authorization", "").removeprefix("Bearer ").strip()
+    address = request.client.host if request.client else ""
+    try:
+        await desk.access.recognise(
+            bearer or request.cookies.get(COOKIE), address, request.headers.get("host")
+        )
+    except ShiftbossError:
+        return False
+    return True

@@ -1,0 +1,95 @@
+"""Members of the fleet."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal
+from uuid import UUID
+
+from shiftboss.admin.access import Caller
+from shiftboss.admin.api.common import Done, Out, PathName, make_router
+from shiftboss.admin.desk import At
+from shiftboss.admin.problems import NotFound, responses
+
+router = make_router("workers")
+
+
+class Worker(Out):
+    worker_id: str
+    instance_type: str
+    status: Literal["inactive", "active", "terminated"]
+    health_status: str
+    created_at: datetime
+    last_heartbeat: datetime | None
+    heartbeat_age_seconds: float | None
+    vram_total_mb: int | None
+    vram_used_mb: int | None
+    vram_usage_percent: float | None
+    current_task_id: UUID | None
+    current_task_type: str | None
+    task_runtime_seconds: float | None
+    running_tasks: int
+    queues: list[str] | None
+    capabilities: dict[str, Any]
+    resource_limits: dict[str, Any]
+    resource_usage: dict[str, Any]
+    region: str | None
+    host: str | None
+    pid: int | None
+    version: str | None
+    paused: bool
+    draining: bool
+    processed_today: int
+    error_rate: float
+    avg_processing_seconds: float | None
+
+
+class Held(Out):
+    id: UUID
+    task_type: str
+    queue: str
+    started_at: datetime | None
+    progress: int | None
+    progress_message: str | None
+
+
+class WorkerDetail(Worker):
+    tasks: list[Held]
+
+
+@router.get("/workers")
+async def workers(
+    desk: At, who: Caller, status: Literal["inactive", "active", "terminated"] | None = None
+) -> list[Worker]:
+    """Everybody, with health, current task and today's work."""
+    return [Worker.model_validate(row) for row in await desk.db.insights.fleet.workers(status=status)]
+
+
+@router.get("/workers/{id}", responses=responses(404))
+async def worker(id: PathName, desk: At, who: Caller) -> WorkerDetail:
+    """One worker, with what it holds."""
+    row = await desk.db.insights.fleet.worker(id)
+    if row is None:
+        raise NotFound(f"there is no worker {id!r}")
+    return WorkerDetail.model_validate(row)
+
+
+@router.post("/workers/{id}/pause", responses=responses(404))
+async def pause(id: PathName, desk: At, who: Caller) -> Done:
+    """It finishes its tasks and claims nothing new."""
+    await desk.commands.steer_worker(who, id, paused=True)
+    return Done(changed=[id])
+
+
+@router.post("/workers/{id}/resume", responses=responses(404))
+async def resume(id: PathName, desk: At, who: Caller) -> Done:
+    """It claims again."""
+    await desk.commands.steer_worker(who, id, paused=False)
+    return Done(changed=[id])
+
+
+@router.post("/workers/{id}/drain", responses=responses(404))
+async def drain(id: PathName, desk: At, who: Caller) -> Done:
+    """It finishes its tasks and ends."""
+    await desk.commands.steer_worker(who, id, draining=True)
+    return Done(changed=[id])

@@ -1,0 +1,138 @@
+"""Errors as application/problem+json: what is wrong, and what to do about it."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any
+
+import structlog
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, Field
+from starlette.exceptions import HTTPException
+
+from shiftboss.bots.order import BadParams, UnknownKey
+from shiftboss.model.access import Forbidden
+from shiftboss.model.errors import DatabaseError, DatabaseUnavailable, ShiftbossError, UsageError
+
+log = structlog.get_logger()
+
+MEDIA_TYPE = "application/problem+json"
+
+# What PostgreSQL's states mean to somebody who called us; see the ERRCODEs in our SQL functions.
+_STATES = {"P0002": 404, "55000": 409, "23505": 409, "42501": 403}
+_CLASSES = {"22": 422, "23": 422, "54": 422}
+
+
+class Problem(BaseModel):
+    """RFC 9457. `hint` says what to do next; `errors` names the fields."""
+
+    type: str = "about:blank"
+    title: str = Field(examples=["Unprocessable Entity"])
+    status: int = Field(examples=[422])
+    detail: str = Field(examples=["there is no city 'atlantis'"])
+    hint: str | None = Field(default=None, examples=["allowed: amsterdam, rotterdam"])
+    errors: list[dict[str, Any]] | None = None
+
+
+class Unauthorized(ShiftbossError):
+    """Nobody we know."""
+
+
+class TooManyFailures(ShiftbossError):
+    """Too many wrong tokens from one address."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__("too many wrong tokens from this address", hint=f"wait {seconds:.0f} s")
+        self.seconds = seconds
+
+
+class NotFound(ShiftbossError):
+    """There is no such thing."""
+
+
+def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """For a route's documentation: these statuses answer with a problem."""
+    return {
+        status: {"model": Problem, "description": HTTPStatus(status).phrase, "content": {MEDIA_TYPE: {}}}
+        for status in (401, 403, 429, *statuses)
+    }
+
+
+def problem(
+    status: int,
+    detail: str,
+    hint: str | None = None,
+    errors: list[dict[str, Any]] | None = None,
+    headers: dict[str, str] | None = None,
+) -> JSONResponse:
+    body = Problem(title=HTTPStatus(status).phrase, status=status, detail=detail, hint=hint, errors=errors)
+    return JSONResponse(
+        body.model_dump(exclude_none=True), status_code=status, media_type=MEDIA_TYPE, headers=headers
+    )
+
+
+def install(app: FastAPI) -> None:
+    app.add_exception_handler(ShiftbossError, _ours)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(Exception, _unexpected)
+
+
+async def _ours(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, ShiftbossError)
+    status = status_of(error)
+    if status >= 500:
+        log.error("request failed", path=request.url.path, reason=error.message)
+    headers = {}
+    if isinstance(error, Unauthorized):
+        headers["WWW-Authenticate"] = "Bearer"
+    if isinstance(error, TooManyFailures):
+        headers["Retry-After"] = str(max(1, round(error.seconds)))
+    return problem(status, error.message, error.hint, _fields(error), headers)
+
+
+def status_of(error: ShiftbossError) -> int:
+    """The HTTP status of one of our errors."""
+    for kind, status in (
+        (Unauthorized, 401),
+        (Forbidden, 403),
+        (NotFound, 404),
+        (TooManyFailures, 429),
+        (DatabaseUnavailable, 503),
+        (UsageError, 422),
+    ):
+        if isinstance(error, kind):
+            return status
+    if isinstance(error, DatabaseError):
+        if (
+            error.sqlstate is None
+        ):  # refused by the driver before it was sent: text that PostgreSQL can not hold
+            return 422 if "NUL" in error.message else 500
+        return _STATES.get(error.sqlstate, _CLASSES.get(error.sqlstate[:2], 500))
+    return 500
+
+
+def _fields(error: ShiftbossError) -> list[dict[str, Any]] | None:
+    if isinstance(error, UnknownKey):
+        return [{"field": error.field, "value": error.value, "allowed": error.allowed}]
+    if isinstance(error, BadParams):
+        return list(error.errors)
+    return None
+
+
+async def _invalid(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)
+    errors = [{"field": ".".join(map(str, e["loc"])), "message": e["msg"]} for e in error.errors()]
+    detail = "; ".join(f"{e['field']}: {e['message']}" for e in errors[:5])
+    return problem(422, detail or "the request is not valid", errors=errors)
+
+
+async def _http(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    return problem(error.status_code, str(error.detail), headers=dict(error.headers or {}))
+
+
+async def _unexpected(request: Request, error: Exception) -> JSONResponse:
+    return problem(500, "something went wrong here", "the service's log tells more")

@@ -1,0 +1,190 @@
+"""A bot in the foreground: anonymous, or as the run that `--worker-run-id` names."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import socket
+import sys
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+import orjson
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+
+from shiftboss.bots.catalog import Catalog
+from shiftboss.bots.handlers import bot_handlers, carry_out
+from shiftboss.bots.order import Order, check
+from shiftboss.bots.registry import load_bots
+from shiftboss.bots.run import Run
+from shiftboss.db import Database
+from shiftboss.model.errors import ShiftbossError, UsageError
+from shiftboss.model.settings import Settings
+from shiftboss.model.task import Claimed, Report
+from shiftboss.worker.process import Post, member
+from shiftboss.worker.runtime import Worker
+from shiftboss.worker.source import DatabaseSource
+
+
+def main(name: str, argv: Sequence[str] | None = None) -> int:
+    """Run one command line; the exit code."""
+    try:
+        return asyncio.run(run_bot(name, list(sys.argv[1:] if argv is None else argv)))
+    except ShiftbossError as error:
+        print(f"error: {error.message}", file=sys.stderr)
+        if error.hint:
+            print(f"hint: {error.hint}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 130
+
+
+async def run_bot(name: str, argv: list[str]) -> int:
+    """Carry it out here and now."""
+    options, params = parse(name, argv)
+    settings = Settings.load()
+    catalog = Catalog(settings.bots.config_dir)
+    order = check(load_bots(settings.bots.modules), catalog, name, options.city, options.category, params)
+    async with await Database.open(settings.database.url, data_dir=settings.data_dir) as db:
+        if options.worker_run_id is not None:
+            return await _tracked(db, settings, order, options.worker_run_id, bool(params))
+        return await _anonymous(db, settings, catalog, order)
+
+
+def parse(name: str, argv: list[str]) -> tuple[argparse.Namespace, dict[str, Any]]:
+    """The options that every bot has, and the rest as its parameters: `--limit 5` is {"limit": 5}."""
+    parser = argparse.ArgumentParser(
+        prog=f"shiftboss bot {name}", epilog="Other options are the bot's own parameters, like --limit 200."
+    )
+    parser.add_argument("--city", help="a key of cities.yml; none: all")
+    parser.add_argument("--category", help="a key of categories.yml; none: all")
+    parser.add_argument("--worker-run-id", help="the run whose row is to be kept; none: nothing is recorded")
+    options, rest = parser.parse_known_args(argv)
+    return options, _params(rest)
+
+
+def _params(words: list[str]) -> dict[str, Any]:
+    params: dict[str, Any] = {}
+    words = [part for word in words for part in (word.split("=", 1) if word.startswith("--") else [word])]
+    while words:
+        key = words.pop(0)
+        if not key.startswith("--"):
+            raise UsageError(f"{key!r} is not an option", hint="parameters are given as --name value")
+        value = words.pop(0) if words and not words[0].startswith("--") else "true"
+        params[key.removeprefix("--").replace("-", "_")] = _value(value)
+    return params
+
+
+def _value(text: str) -> Any:
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return text
+
+
+async def _anonymous(db: Database, settings: Settings, catalog: Catalog, order: Order) -> int:
+    with _bar() as bar:
+        tracker = _Terminal(bar, order.bot.name)
+        run = Run(
+            bot=order.bot.name,
+            db=db,
+            settings=settings,
+            catalog=catalog,
+            tracker=tracker,
+            city=order.city,
+            category=order.category,
+        )
+        done = await carry_out(run, order)
+    print(orjson.dumps(done["counters"]).decode())
+    return 0
+
+
+def _bar() -> Progress:
+    return Progress(TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), transient=True)
+
+
+class _Terminal:
+    def __init__(self, bar: Progress, name: str) -> None:
+        self._bar, self._name = bar, name
+        self._line = bar.add_task(name, total=100)
+
+    async def report(
+        self, percent: int, counters: dict[str, int], checkpoint: dict[str, Any] | None, message: str | None
+    ) -> None:
+        text = f"{self._name}: {message}" if message else self._name
+        self._bar.update(self._line, completed=percent, description=text)
+
+
+async def _tracked(db: Database, settings: Settings, order: Order, given: str, has_params: bool) -> int:
+    """Join the fleet as a worker for this one run: killed, it would be noticed and the run end as failed."""
+    id = _run_id(given)
+    task_id = await _pending(db, order, id, has_params)
+    handlers = bot_handlers(settings)
+    me = member(Post(id=f"{socket.gethostname()}/bot-{os.getpid()}", queues=[]), handlers, settings)
+    source = _OneTask(db, task_id)
+    worker = Worker(source, handlers, me, settings.worker, db=db)
+    source.worker = worker
+    await worker.start()
+    await worker.wait()
+    run = await db.runs.get(id)
+    if run is None or run["status"] != "finished":
+        reason = run["error_message"] if run else "it is gone"
+        raise ShiftbossError(f"run {id} did not finish: {reason or (run and run['status'])}")
+    print(orjson.dumps(run["counters"]).decode())
+    return 0
+
+
+def _run_id(given: str) -> UUID:
+    try:
+        return UUID(given)
+    except ValueError:
+        raise UsageError(f"{given!r} is not a run id", hint="`shiftboss runs list` shows them") from None
+
+
+async def _pending(db: Database, order: Order, id: UUID, has_params: bool) -> UUID:
+    """The task of a run that waits to be carried out and is what the command line says."""
+    run = await db.runs.get(id)
+    if run is None:
+        raise UsageError(f"there is no run {id}", hint="start one with `shiftboss runs start`, or by the API")
+    asked = {
+        "bot": order.bot.name,
+        "city": order.city.key if order.city else None,
+        "category": order.category.key if order.category else None,
+    }
+    for name, value in asked.items():
+        if value is not None and run[name] != value:
+            raise UsageError(f"run {id} is for {name} {run[name]}, not {value}")
+    if has_params and order.stored() != run["params"]:
+        raise UsageError(f"run {id} has other parameters: {run['params']}", hint="leave them out")
+    if run["status"] != "pending":
+        raise UsageError(f"run {id} is {run['status']} already", hint=f"shiftboss runs retry {id}")
+    task_id = await db.runs.task_of_run(id)
+    assert task_id is not None
+    return task_id
+
+
+class _OneTask(DatabaseSource):
+    """Gives the worker this one task, then nothing more."""
+
+    worker: Worker
+
+    def __init__(self, db: Database, task_id: UUID) -> None:
+        super().__init__(db)
+        self._database, self._task_id = db, task_id
+        self._taken = False
+
+    async def claim(self, limit: int) -> list[Claimed]:
+        if self._taken:
+            return []
+        self._taken = True
+        claimed = await self._database.tasks.assign([self._task_id], self.worker.id)
+        if not claimed:
+            self.worker.drain()
+        return claimed
+
+    async def report(self, reports: Sequence[Report]) -> list[UUID]:
+        stale = await super().report(reports)
+        self.worker.drain()
+        return stale
