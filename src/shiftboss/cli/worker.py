@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from shiftboss.model.settings import Settings
     from shiftboss.worker.handlers import Handlers
     from shiftboss.worker.process import Post
+    from shiftboss.worker.slot import Seat
 
 app = typer.Typer(add_completion=False)
 
@@ -40,12 +41,8 @@ def worker(
     """
     from shiftboss.lifecycle.logs import configure_logs
     from shiftboss.model.settings import Settings
-<<<<<<< HEAD
-    from shiftboss.worker.process import Post, handlers_of, load, run_worker
-    from shiftboss.worker.slot import seated
-=======
     from shiftboss.worker.process import Post, handlers_of, load
->>>>>>> 830a572 (The coordinator: a published protocol, its gRPC service, a pure scheduler and the workers' gRPC source)
+    from shiftboss.worker.slot import seated
 
     settings = Settings.load()
     if concurrency is not None:
@@ -54,28 +51,23 @@ def worker(
     name = id or component or f"{socket.gethostname()}:{os.getpid()}"
     configure_logs(log_level, worker_id=name)
     post = Post(id=name, queues=queue or None, component=component)
-<<<<<<< HEAD
     with seated() as seat:
         handlers = handlers_of(load(target))
         with asyncio.Runner(loop_factory=_fast_loop()) as runner:
-            runner.run(run_worker(post, handlers, settings, seat=seat))
-=======
-    handlers = handlers_of(load(target))
-    with asyncio.Runner(loop_factory=_fast_loop()) as runner:
-        runner.run(_run(post, handlers, settings, coordinator or []))
+            runner.run(_run(post, handlers, settings, seat, coordinator or []))
 
 
-async def _run(post: Post, handlers: Handlers, settings: Settings, coordinators: list[str]) -> None:
+async def _run(
+    post: Post, handlers: Handlers, settings: Settings, seat: Seat | None, coordinators: list[str]
+) -> None:
     from shiftboss.worker.process import run_worker
 
-    if not coordinators:
-        await run_worker(post, handlers, settings)
-        return
-    from shiftboss.coordinator.source import CoordinatorSource
+    source = None
+    if coordinators:
+        from shiftboss.coordinator.source import CoordinatorSource
 
-    source = CoordinatorSource(coordinators, settings.coordinator)
-    await run_worker(post, handlers, settings, source=source)
->>>>>>> 830a572 (The coordinator: a published protocol, its gRPC service, a pure scheduler and the workers' gRPC source)
+        source = CoordinatorSource(coordinators, settings.coordinator)
+    await run_worker(post, handlers, settings, source=source, seat=seat)
 
 
 def _fast_loop() -> type[asyncio.AbstractEventLoop] | None:

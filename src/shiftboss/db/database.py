@@ -145,14 +145,6 @@ class Database:
     def journal(self) -> Journal:
         return Journal(self)
 
-    @cached_property
-    def fleet(self) -> Fleet:
-        return Fleet(self)
-
-    @cached_property
-    def schedules(self) -> Schedules:
-        return Schedules(self)
-
     async def close(self) -> None:
         """Give back all connections, and the embedded server if this was one of its users."""
         await self._pool.close()
