@@ -82,6 +82,22 @@ class SupervisorSettings(Section):
     max_age_seconds: float | None = Field(default=None, gt=0)
 
 
+class LeaderSettings(Section):
+    """What one elected process does for the whole fleet, and how long history is kept."""
+
+    elect_seconds: float = Field(default=1.0, gt=0)
+    """How often to ask whether the leader is still there."""
+    crash_check_seconds: float = Field(default=10.0, gt=0)
+    crash_timeout_seconds: float = Field(default=30.0, gt=0)
+    """A slot without a beat for this long is crashed, if its supervisor is silent as well."""
+    rescue_seconds: float = Field(default=5.0, gt=0)
+    prune_seconds: float = Field(default=60.0, gt=0)
+    keep_tasks_days: float = Field(default=7.0, gt=0)
+    """Finished tasks are deleted after this."""
+    keep_events_days: float = Field(default=30.0, gt=0)
+    """Events, statistics and the rows of forgotten slots."""
+
+
 class CoordinatorSettings(Section):
     """The gRPC service, how workers reach it, and the leader's duties."""
 
@@ -180,6 +196,7 @@ class Settings(BaseModel):
     database: DatabaseSettings = DatabaseSettings()
     worker: WorkerSettings = WorkerSettings()
     supervisor: SupervisorSettings = SupervisorSettings()
+    leader: LeaderSettings = LeaderSettings()
     coordinator: CoordinatorSettings = CoordinatorSettings()
     autoscale: AutoscaleSettings = AutoscaleSettings()
     admin: AdminSettings = AdminSettings()

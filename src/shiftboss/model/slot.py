@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -87,7 +87,7 @@ class SilenceWatch:
     _seen: dict[str, _Observation] = field(default_factory=dict)
     _looked: float | None = None
 
-    def look(self, signs: dict[str, Hashable], now: float) -> dict[str, float]:
+    def look(self, signs: Mapping[str, Hashable], now: float) -> dict[str, float]:
         """Seconds of silence of everyone in `signs`; those no longer in it are forgotten."""
         step = 0.0 if self._looked is None else min(max(now - self._looked, 0.0), self.longest_step)
         self._looked = now
