@@ -28,6 +28,7 @@ from shiftboss.db.schedules import Schedules
 from shiftboss.db.tasks import Tasks
 from shiftboss.db.tokens import Tokens
 from shiftboss.db.tracking import Tracking
+from shiftboss.db.vectorizers import Vectorizers
 from shiftboss.db.workers import Workers
 from shiftboss.model.errors import DatabaseUnavailable, MigrationError
 from shiftboss.model.settings import Settings
@@ -144,6 +145,10 @@ class Database:
     @cached_property
     def journal(self) -> Journal:
         return Journal(self)
+
+    @cached_property
+    def vectorizers(self) -> Vectorizers:
+        return Vectorizers(self)
 
     async def close(self) -> None:
         """Give back all connections, and the embedded server if this was one of its users."""

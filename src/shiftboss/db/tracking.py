@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 # information_schema shows only what the role has a privilege on; the catalog shows everything.
 FIND = """
-SELECT EXISTS (SELECT FROM information_schema.tables WHERE table_schema = 'ai'
-                                                       AND table_name = 'vectorizer_worker_process') AS visible,
+SELECT EXISTS (SELECT FROM information_schema.tables
+               WHERE table_schema = 'ai' AND table_name = 'vectorizer_worker_process') AS visible,
        EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
                WHERE n.nspname = 'ai' AND c.relname = 'vectorizer_worker_process') AS present
 """

@@ -186,6 +186,13 @@ class BotsSettings(Section):
 class VectorizerSettings(Section):
     """Embeddings that follow tables."""
 
+    lease: float = Field(default=180.0, gt=0)
+    """Seconds after which a row claimed by a worker that died is claimed again."""
+    poll: float = Field(default=5.0, gt=0)
+    """Seconds between looks for work that no notification told of."""
+    run_seconds: float = Field(default=60.0, gt=0)
+    """How long one task of the fleet works at one vectorizer before it makes room for others."""
+
 
 class Settings(BaseModel):
     """Everything Shiftboss can be told. Use `Settings.load()`."""

@@ -1,1 +1,1 @@
-"""Keeps embeddings in step with tables. Calls ai, db and worker's handler API."""
+"""Embeddings that follow tables, one file per stage. Calls ai, db and worker's handler API."""

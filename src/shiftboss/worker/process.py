@@ -8,6 +8,7 @@ import socket
 import sys
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 import psutil
 import structlog
@@ -24,6 +25,7 @@ from shiftboss.worker.hooks import Hooks
 from shiftboss.worker.runtime import Worker
 from shiftboss.worker.slot import Seat, SlotBeat
 from shiftboss.worker.source import DatabaseSource, Source
+from shiftboss.worker.tracking import Tracker
 
 log = structlog.get_logger()
 
@@ -67,7 +69,7 @@ def handlers_of(value: Any) -> Handlers:
     return handlers
 
 
-def member(post: Post, handlers: Handlers, settings: Settings) -> Member:
+def member(post: Post, handlers: Handlers, settings: Settings, incarnation: UUID | None = None) -> Member:
     """What this process tells the fleet about itself."""
     worker = settings.worker
     return Member(
@@ -90,6 +92,7 @@ def member(post: Post, handlers: Handlers, settings: Settings) -> Member:
         host=socket.gethostname(),
         pid=os.getpid(),
         version=__version__,
+        incarnation=incarnation,
         lease_seconds=worker.lease_seconds,
     )
 
@@ -114,9 +117,12 @@ async def run_worker(
     async with await Database.open(database.url, data_dir=settings.data_dir) as db:
         if source is None:
             source = DatabaseSource(db, listen_url=database.direct_url, listening=settings.worker.listen)
-        worker = _worker(source, post, handlers, settings, hooks, db)
-        beat = SlotBeat.of(seat, worker, db, settings.worker.beat_seconds) if seat is not None else None
-        await _run(worker, post, beat)
+        async with Tracker(db, settings.worker.beat_seconds) as tracker:
+            hooks = hooks or Hooks()
+            hooks.listen(tracker.note)
+            worker = _worker(source, post, handlers, settings, hooks, db, tracker.id)
+            beat = SlotBeat.of(seat, worker, db, settings.worker.beat_seconds) if seat is not None else None
+            await _run(worker, post, beat)
 
 
 def _worker(
@@ -126,11 +132,12 @@ def _worker(
     settings: Settings,
     hooks: Hooks | None,
     db: Database | None = None,
+    incarnation: UUID | None = None,
 ) -> Worker:
     return Worker(
         source,
         handlers,
-        member(post, handlers, settings),
+        member(post, handlers, settings, incarnation),
         settings.worker,
         db=db,
         hooks=hooks,

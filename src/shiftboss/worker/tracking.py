@@ -6,7 +6,7 @@ import asyncio
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 from uuid import UUID
 
 import structlog
@@ -14,6 +14,8 @@ import structlog
 from shiftboss import __version__
 from shiftboss.db.tracking import Availability, Tracking
 from shiftboss.model.errors import DatabaseError
+from shiftboss.model.task import Complete, Fail
+from shiftboss.worker.hooks import Ended, Event
 
 if TYPE_CHECKING:
     from shiftboss.db import Database
@@ -22,6 +24,15 @@ log = structlog.get_logger()
 STRIKES: Final = 3
 LAST_BEAT_SECONDS: Final = 5.0
 LONGEST_MESSAGE: Final = 2000
+COUNT_THEMSELVES: Final = frozenset({"vectorizer.run"})
+
+
+_current: Tracker | None = None
+
+
+def current() -> Tracker | None:
+    """This process's tracker, for work that counts more finely than by tasks."""
+    return _current
 
 
 @dataclass(slots=True)
@@ -40,7 +51,7 @@ class Counts:
 
 
 class Tracker:
-    """Register, beat every `interval` seconds, beat once more at the end. Never stops the worker it tracks."""
+    """Register, beat every `interval` seconds and once at the end. Its trouble never stops the worker."""
 
     def __init__(self, db: Database, interval: float = 10.0, version: str = __version__) -> None:
         self._tracking: Tracking = db.tracking
@@ -64,6 +75,8 @@ class Tracker:
 
     async def start(self) -> UUID | None:
         """This process's id, or None where tracking can not be used; the log says why."""
+        global _current
+        _current = self
         try:
             if not _usable(await self._tracking.available()):
                 return None
@@ -76,11 +89,30 @@ class Tracker:
 
     async def stop(self) -> None:
         """One last beat with what is left, unless beating has been given up."""
+        global _current
+        _current = None if _current is self else _current
         if self._loop is None:
             return
         self._stopping.set()
         with suppress(TimeoutError):
             await asyncio.wait_for(self._loop, LAST_BEAT_SECONDS)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    def note(self, event: Event) -> None:
+        """Listen to a worker: count the tasks that end, but for those that count for themselves."""
+        if not isinstance(event, Ended) or event.report.task.task_type in COUNT_THEMSELVES:
+            return
+        outcome = event.report.outcome
+        if isinstance(outcome, Complete):
+            self.succeeded()
+        elif isinstance(outcome, Fail):
+            self.failed(outcome.error)
 
     async def progress(self, vectorizer_id: int, successes: int, error: str | None = None) -> None:
         """Report one batch of a vectorizer, and count it for this process."""

@@ -1,0 +1,166 @@
+"""A run: lanes that each take batch after batch through the stages, until the queue is empty or time is up.
+
+There are twice as many lanes as the provider may be asked at once, so that while some claim and write the
+others keep it busy. No transaction is open while it is asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import structlog
+
+from shiftboss.model.errors import Defer
+from shiftboss.model.vectorizer import SourceRow, Vectorizer
+from shiftboss.vectorizer.batch import Failed, Prepared
+from shiftboss.vectorizer.chunk import chunker
+from shiftboss.vectorizer.embed import Embed, Embedder
+from shiftboss.vectorizer.format import Format
+from shiftboss.vectorizer.load import Load
+from shiftboss.vectorizer.write import Write
+
+if TYPE_CHECKING:
+    from shiftboss.db import Database
+    from shiftboss.worker.tracking import Tracker
+
+log = structlog.get_logger()
+LANES_PER_CALL = 2
+
+
+@dataclass(slots=True)
+class Done:
+    """What a run achieved; `deferred` tells why it ended early."""
+
+    rows: int = 0
+    chunks: int = 0
+    failed: int = 0
+    deferred: str | None = None
+
+
+class Run:
+    """One vectorizer's work in this process."""
+
+    def __init__(
+        self,
+        db: Database,
+        embedder: Embedder,
+        vectorizer: Vectorizer,
+        *,
+        tracker: Tracker | None = None,
+        lease: float = 180.0,
+        seconds: float | None = None,
+        on_batch: Callable[[Done], None] | None = None,
+    ) -> None:
+        self._db = db
+        self._vectorizer = vectorizer
+        self._tracker = tracker
+        self._ends = None if seconds is None else time.monotonic() + seconds
+        self._on_batch = on_batch
+        self._load = Load(db, vectorizer, lease)
+        self._format = Format(vectorizer)
+        self._chunk = chunker(vectorizer)
+        self._embed = Embed(vectorizer, embedder)
+        self._write = Write(db, vectorizer)
+        self._calls = asyncio.Semaphore(vectorizer.concurrency)
+        self.done = Done()
+
+    def stop(self) -> None:
+        """Finish what is claimed, claim no more."""
+        self._load.close()
+
+    async def __call__(self) -> Done:
+        try:
+            async with asyncio.TaskGroup() as lanes:
+                for _ in range(self._vectorizer.concurrency * LANES_PER_CALL):
+                    lanes.create_task(self._lane())
+        except ExceptionGroup as group:
+            raise group.exceptions[0] from None  # the others are its echo
+        if self.done.deferred is None and not self._out_of_time():
+            await finish(self._db, self._vectorizer)
+        return self.done
+
+    async def _lane(self) -> None:
+        while rows := await self._load.batch():
+            try:
+                await self._batch(rows)
+            except Defer as error:
+                await self._defer(rows, error)
+            except BaseException:
+                self._load.close()
+                raise
+            if self._out_of_time():
+                self._load.close()
+
+    async def _batch(self, rows: Sequence[SourceRow]) -> None:
+        prepared, failed = await asyncio.to_thread(self._prepare, rows)
+        async with self._calls:
+            if self.done.deferred is not None:
+                raise Defer(self.done.deferred, 0)
+            embedded, refused = await self._embed.batch(prepared)
+        failed += refused
+        written = 0
+        for part in embedded:
+            result = await self._write.batch(part)
+            self.done.rows += result.rows
+            written += result.chunks
+            failed += result.failed
+            await self._db.vectorizers.count(self._vectorizer.id, result.rows, result.chunks)
+        self.done.chunks += written
+        await self._report(written, failed)
+        if self._on_batch is not None:
+            self._on_batch(self.done)
+
+    def _prepare(self, rows: Sequence[SourceRow]) -> tuple[list[Prepared], list[Failed]]:
+        """Format and chunk; in a thread, as long texts take their time."""
+        prepared: list[Prepared] = []
+        failed: list[Failed] = []
+        for row in rows:
+            try:
+                chunks = self._chunk(self._format.text(row)) if row.present else []
+                prepared.append(Prepared(row, [self._format.dress(chunk, row) for chunk in chunks]))
+            except Exception as error:
+                failed.append(Failed(row, "chunk", f"{type(error).__name__}: {error}"))
+        return prepared, failed
+
+    async def _report(self, written: int, failed: Sequence[Failed]) -> None:
+        if self._tracker is not None and written:
+            await self._tracker.progress(self._vectorizer.counted_as, written)
+        by_step = defaultdict(list)
+        for each in failed:
+            by_step[each.step].append(each)
+            self.done.failed += 1
+            log.warning("a row failed", vectorizer=self._vectorizer.name, step=each.step, reason=each.reason)
+            if self._tracker is not None:
+                await self._tracker.progress(self._vectorizer.counted_as, 0, f"{each.step}: {each.reason}")
+        for step, some in by_step.items():
+            reasons = [each.reason for each in some]
+            await self._db.vectorizers.fail(self._vectorizer.id, [each.row for each in some], step, reasons)
+
+    async def _defer(self, rows: Sequence[SourceRow], error: Defer) -> None:
+        """Give the rows back. The first lane to hear it holds the vectorizer back for all."""
+        self._load.close()
+        if self.done.deferred is None:
+            self.done.deferred = error.reason
+            log.warning("vectorizer deferred", vectorizer=self._vectorizer.name, reason=error.message)
+            await self._db.vectorizers.defer(
+                self._vectorizer.id, timedelta(seconds=error.seconds), error.reason
+            )
+            if self._tracker is not None:
+                await self._tracker.progress(self._vectorizer.counted_as, 0, f"deferred: {error.message}")
+        await self._db.vectorizers.release(self._vectorizer.id, rows)
+
+    def _out_of_time(self) -> bool:
+        return self._ends is not None and time.monotonic() > self._ends
+
+
+async def finish(db: Database, vectorizer: Vectorizer) -> None:
+    """The queue is empty: build the index if it is time for it, let a replacement take over."""
+    await db.vectorizers.index(vectorizer.id)
+    if vectorizer.replaces is not None and await db.vectorizers.swap(vectorizer.id):
+        log.info("vectorizer updated", vectorizer=vectorizer.name)

@@ -1,0 +1,66 @@
+"""Write: vectors in and queue entries out, in one short transaction."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, NamedTuple
+
+import structlog
+
+from shiftboss.lifecycle import Backoff
+from shiftboss.model.errors import DatabaseError, DatabaseUnavailable
+from shiftboss.model.vectorizer import Vectorizer
+from shiftboss.vectorizer.batch import Embedded, Failed
+
+if TYPE_CHECKING:
+    from shiftboss.db import Database
+
+log = structlog.get_logger()
+TRIES = 8  # with the backoff about half a minute: a restart of the database
+
+
+class Written(NamedTuple):
+    """What went in; rows that changed meanwhile are in neither figure and will be done again."""
+
+    rows: int
+    chunks: int
+    failed: list[Failed]
+
+    def __add__(self, other: tuple[object, ...]) -> Written:
+        assert isinstance(other, Written)
+        return Written(self.rows + other.rows, self.chunks + other.chunks, self.failed + other.failed)
+
+
+class Write:
+    def __init__(self, db: Database, vectorizer: Vectorizer) -> None:
+        self._db = db
+        self._id = vectorizer.id
+
+    async def batch(self, made: Embedded) -> Written:
+        """A batch that PostgreSQL refuses is halved until the culprit stands alone."""
+        try:
+            done = set(await self._patiently(made))
+        except DatabaseUnavailable:
+            raise
+        except DatabaseError as error:
+            if len(made.rows) == 1:
+                return Written(0, 0, [Failed(made.rows[0].row, "write", str(error))])
+            one, two = made.halves()
+            return await self.batch(one) + await self.batch(two)
+        chunks = sum(len(each.chunks) for each in made.rows if each.row.ticket in done)
+        return Written(len(done), chunks, [])
+
+    async def _patiently(self, made: Embedded) -> list[int]:
+        """Outlive a restart of the database: embedding again costs more, and writing twice is harmless."""
+        backoff = Backoff(maximum=8.0)
+        while True:
+            try:
+                rows = [each.row for each in made.rows]
+                return await self._db.vectorizers.write(
+                    self._id, rows, [each.chunks for each in made.rows], made.vectors
+                )
+            except DatabaseUnavailable as error:
+                if backoff.failures >= TRIES:
+                    raise
+                log.warning("vectors could not be written, trying again", error=str(error))
+                await asyncio.sleep(backoff.next())
