@@ -43,9 +43,13 @@ class _Context:
     connection = None
 
 
-def connection_options() -> dict[str, Any]:
-    """Keyword arguments of every connect: autocommit, dict rows, our JSON."""
+def connection_options(pooled: bool = False) -> dict[str, Any]:
+    """Keyword arguments of every connect: autocommit, dict rows, our JSON.
+
+    Behind a transaction pooler the next statement may meet another server process: nothing is prepared there.
+    """
     return {
+        **({"prepare_threshold": None} if pooled else {}),
         "autocommit": True,
         "row_factory": dict_row,
         "context": _Context(),

@@ -68,8 +68,10 @@ class Database:
             return await cls._open(url, None, min_size, max_size)
         if settings.database.url is not None:
             await _require_current(settings.database.url)
-            database = await cls._open(settings.database.url, None, min_size, max_size)
-            database._direct_url = settings.database.direct_url or database.url
+            chosen = settings.database
+            pooled = chosen.pooled or chosen.direct_url is not None
+            database = await cls._open(settings.database.url, None, min_size, max_size, pooled)
+            database._direct_url = chosen.direct_url or database.url
             return database
         server = EmbeddedServer(data_dir or settings.data_dir)
         url = await asyncio.to_thread(server.acquire)
@@ -82,14 +84,16 @@ class Database:
             raise
 
     @classmethod
-    async def _open(cls, url: str, server: EmbeddedServer | None, min_size: int, max_size: int) -> Self:
+    async def _open(
+        cls, url: str, server: EmbeddedServer | None, min_size: int, max_size: int, pooled: bool = False
+    ) -> Self:
         # One plain connection first: its error tells what is wrong, the pool's only that time ran out.
         async with connect(url):
             pass
         pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
             url,
             connection_class=psycopg.AsyncConnection[Row],
-            kwargs=connection_options(),
+            kwargs=connection_options(pooled),
             min_size=min_size,
             max_size=max_size,
             name="shiftboss",

@@ -26,6 +26,9 @@ class DatabaseSettings(Section):
     """None: the embedded server."""
     direct_url: Secret = None
     """For LISTEN and advisory locks, where `url` leads to a transaction pooler."""
+    pooled: bool = False
+    """True: `url` leads to a transaction pooler, so no statement is prepared; set worker.listen to false as
+    well where there is no direct_url."""
     pool_size: int = Field(default=10, ge=1, le=1000)
 
 

@@ -114,7 +114,7 @@ async def run_worker(
         await _run(_worker(source, post, handlers, settings, hooks), post)
         return
     database = settings.database
-    async with await Database.open(database.url, data_dir=settings.data_dir) as db:
+    async with await Database.open(data_dir=settings.data_dir) as db:
         if source is None:
             source = DatabaseSource(db, listen_url=database.direct_url, listening=settings.worker.listen)
         async with Tracker(db, settings.worker.beat_seconds) as tracker:

@@ -1,0 +1,193 @@
+"""Real worker processes and real signals."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import shutil
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import psutil
+import pytest
+
+from shiftboss.db import Database
+from shiftboss.db.embedded import EmbeddedServer
+from shiftboss.db.layout import Layout
+from shiftboss.db.migrate import migrate
+from shiftboss.model.task import NewTask
+from tests.worker.test_runtime import enqueue, finished
+
+QUICK = {
+    "SHIFTBOSS_WORKER_BEAT_SECONDS": "0.2",
+    "SHIFTBOSS_WORKER_POLL_SECONDS": "0.2",
+    "SHIFTBOSS_WORKER_LEASE_SECONDS": "3",
+    "SHIFTBOSS_WORKER_GRACE_SECONDS": "10",
+}
+
+
+@asynccontextmanager
+async def worker(
+    url: str, tmp_path: Path, name: str = "p1", **env: str
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "shiftboss", "worker", "tests.worker.sample:handlers", "--id", name,
+        env={**os.environ, **QUICK, "SHIFTBOSS_DATABASE_URL": url, "SHIFTBOSS_DATA_DIR": str(tmp_path), **env},
+        cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+async def test_sigterm_finishes_the_running_task_and_leaves(
+    db: Database, database_url: str, tmp_path: Path, eventually: Callable[..., Any]
+) -> None:
+    gate = tmp_path / "gate"
+    async with worker(database_url, tmp_path) as process:
+        id = await enqueue(db, "wait_for", {"path": str(gate)})
+        await eventually(lambda: (tmp_path / "gate.started").exists(), 60)
+        process.send_signal(signal.SIGTERM)
+        gate.touch()
+        assert await asyncio.wait_for(process.wait(), 30) == 0
+    assert (await finished(db, id))["result_data"] == "seen"
+    row = await db.workers.get("p1")
+    assert row is not None
+    assert row["status"] == "inactive"
+
+
+async def test_a_second_signal_ends_at_once(
+    db: Database, database_url: str, tmp_path: Path, eventually: Callable[..., Any]
+) -> None:
+    async with worker(database_url, tmp_path) as process:
+        await enqueue(db, "wait_for", {"path": str(tmp_path / "gate")})
+        await eventually(lambda: (tmp_path / "gate.started").exists(), 60)
+        process.send_signal(signal.SIGTERM)
+        await asyncio.sleep(0.2)
+        process.send_signal(signal.SIGTERM)
+        assert await asyncio.wait_for(process.wait(), 5) == 128 + signal.SIGTERM
+
+
+async def test_a_killed_workers_task_runs_again_elsewhere(
+    db: Database, database_url: str, tmp_path: Path, eventually: Callable[..., Any]
+) -> None:
+    gate = tmp_path / "gate"
+    async with worker(database_url, tmp_path, "first") as first:
+        id = await enqueue(db, "wait_for", {"path": str(gate)})
+        await eventually(lambda: (tmp_path / "gate.started").exists(), 60)
+        first.kill()
+        await first.wait()
+    gate.touch()
+
+    async def rescued() -> bool:
+        return (await db.workers.rescue())["tasks_rescued"] == 1
+
+    await eventually(rescued, 30)
+    async with worker(database_url, tmp_path, "second"):
+        row = await finished(db, id, 60)
+    assert (row["status"], row["attempts"], row["worker_id"]) == ("Complete", 1, "second")
+    assert [a["outcome"] for a in await db.tasks.attempts(id)] == ["lost", "complete"]
+
+
+async def test_a_worker_lives_through_a_killed_database(
+    tmp_path: Path, eventually: Callable[..., Any]
+) -> None:
+    server = EmbeddedServer(tmp_path / "server", settings={"fsync": "off"})
+    url = await asyncio.to_thread(server.acquire)
+    try:
+        await migrate(url)
+        gate = tmp_path / "gate"
+        async with worker(url, tmp_path), await Database.open(url) as db:
+            id = await enqueue(db, "wait_for", {"path": str(gate)})
+            await eventually(lambda: (tmp_path / "gate.started").exists(), 60)
+            state = Layout(tmp_path / "server").read_state()
+            assert state is not None
+            psutil.Process(state.postmaster).kill()
+            gate.touch()  # its result is ready while nobody can take it
+
+            async def answers() -> bool:
+                try:
+                    return bool(await db.fetch("SELECT 1"))
+                except Exception:
+                    return False
+
+            await eventually(answers, 60)
+            row = await finished(db, id, 60)
+            assert (row["status"], row["result_data"], row["attempts"]) == ("Complete", "seen", 0)
+            assert (await finished(db, await enqueue(db, "echo", {"text": "on"}), 60))["result_data"] == "on"
+    finally:
+        server.release()
+
+
+@pytest.mark.skipif(
+    not Path("/usr/sbin/pgbouncer").exists() and os.environ.get("CI") != "true",
+    reason="pgbouncer is not installed",
+)
+async def test_polling_works_through_a_transaction_pooler(
+    db: Database, database_url: str, tmp_path: Path
+) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    url = urlsplit(database_url)
+    place = Path(tempfile.mkdtemp(prefix="shiftboss-pooler-"))
+    place.chmod(0o755)  # the pooler does not run as root
+    config = place / "pgbouncer.ini"
+    config.write_text(
+        f"[databases]\n{url.path[1:]} = host={url.hostname} port={url.port} user={url.username} password={url.password}\n"
+        f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nauth_type = any\npool_mode = transaction\n"
+        "default_pool_size = 2\nunix_socket_dir =\nignore_startup_parameters = extra_float_digits\n"
+    )
+    user = ["-u", "nobody"] if os.getuid() == 0 else []
+    pooler = await asyncio.create_subprocess_exec("/usr/sbin/pgbouncer", "-q", *user, str(config))
+    try:
+        pooled = f"postgresql://{url.username}@127.0.0.1:{port}{url.path}"
+        env = {"SHIFTBOSS_DATABASE_POOLED": "true", "SHIFTBOSS_WORKER_LISTEN": "false"}
+        async with worker(pooled, tmp_path, **env):
+            made = await db.tasks.enqueue(
+                [NewTask(task_type="echo", params={"text": str(n)}) for n in range(30)]
+            )
+            rows = [await finished(db, task.id, 60) for task in made]
+        assert {row["result_data"] for row in rows} == {str(n) for n in range(30)}
+    finally:
+        with suppress(ProcessLookupError):
+            pooler.kill()
+        await pooler.wait()
+        shutil.rmtree(place)
+
+
+async def test_a_missing_module_is_a_clear_error(tmp_path: Path) -> None:
+    for target, word in [
+        ("nowhere:app", "no module"),
+        ("tests.worker.sample:nope", "has no"),
+        ("plain", "module:name"),
+    ]:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "shiftboss", "worker", target,
+            stderr=asyncio.subprocess.PIPE, cwd=Path(__file__).parents[2],
+            env={**os.environ, "SHIFTBOSS_DATA_DIR": str(tmp_path)},
+        )  # fmt: skip
+        _, error = await asyncio.wait_for(process.communicate(), 60)
+        assert process.returncode == 2
+        assert word in error.decode()
+        assert "Traceback" not in error.decode()
+
+
+async def test_an_idle_worker_is_small(
+    db: Database, database_url: str, tmp_path: Path, eventually: Callable[..., Any]
+) -> None:
+    async with worker(database_url, tmp_path) as process:
+        await finished(db, await enqueue(db, "echo", {"text": "x"}, timeout=timedelta(seconds=60)), 60)
+        memory = psutil.Process(process.pid).memory_info().rss / 1024 / 1024
+    assert memory < 80
