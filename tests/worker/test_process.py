@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import socket
-import shutil
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable

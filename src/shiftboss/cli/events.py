@@ -41,7 +41,11 @@ async def _run(show: Show, chosen: dict[str, str | None], limit: int, follow: bo
     async with await Database.open() as db:
         newest = await db.events.latest(1)
         last = newest[0]["id"] if newest else 0
-        for row in reversed(await db.events.latest(limit, **chosen)):
+        for row in reversed(
+            await db.events.latest(
+                limit, component=chosen["component"], worker_id=chosen["worker_id"], kind=chosen["kind"]
+            )
+        ):
             show(row)
         if not follow:
             return
