@@ -11,14 +11,13 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from shiftboss.admin.problems import NotFound
 from shiftboss.bots.catalog import Catalog
 from shiftboss.bots.order import check
 from shiftboss.bots.registry import Bots
 from shiftboss.db.insights import TaskFilter
 from shiftboss.db.runs import StartedRun
 from shiftboss.model.access import Forbidden, Principal, Role
-from shiftboss.model.errors import ShiftbossError
+from shiftboss.model.errors import NotFound, ShiftbossError
 from shiftboss.model.task import Cancel, Enqueued, NewTask
 
 if TYPE_CHECKING:
@@ -132,6 +131,11 @@ class Commands:
     ) -> str:
         async with self._recorded(who, Role.ADMIN, "token.create", name, given=role.value):
             return await self._db.tokens.create_token(name, role, lifetime)
+
+    async def create_login(self, who: Principal, role: Role, lifetime: timedelta) -> str:
+        """The code of a one-time login link, for somebody who will act under this name."""
+        async with self._recorded(who, Role.ADMIN, "login.create", given=role.value):
+            return await self._db.tokens.create_login(who.name, role, lifetime)
 
     async def revoke_token(self, who: Principal, which: str) -> None:
         async with self._recorded(who, Role.ADMIN, "token.revoke", which):

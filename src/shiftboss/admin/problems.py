@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 
 from shiftboss.bots.order import BadParams, UnknownKey
 from shiftboss.model.access import Forbidden
-from shiftboss.model.errors import DatabaseError, DatabaseUnavailable, ShiftbossError, UsageError
+from shiftboss.model.errors import DatabaseError, DatabaseUnavailable, NotFound, ShiftbossError, UsageError
 
 log = structlog.get_logger()
 
@@ -46,10 +46,6 @@ class TooManyFailures(ShiftbossError):
     def __init__(self, seconds: float) -> None:
         super().__init__("too many wrong tokens from this address", hint=f"wait {seconds:.0f} s")
         self.seconds = seconds
-
-
-class NotFound(ShiftbossError):
-    """There is no such thing."""
 
 
 def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:

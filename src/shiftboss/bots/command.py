@@ -53,6 +53,19 @@ async def run_bot(name: str, argv: list[str]) -> int:
         return await _anonymous(db, settings, catalog, order)
 
 
+def overview() -> str:
+    """Which bots there are and what they take."""
+    lines = [
+        "Usage: shiftboss bot NAME [--city KEY] [--category KEY] [--worker-run-id ID] [--PARAMETER VALUE]...",
+        "",
+    ]
+    for bot in load_bots(Settings.load().bots.modules):
+        lines += [f"  {bot.name:<10} {bot.description}"]
+        for name, field in bot.params.model_fields.items():
+            lines += [f"    --{name.replace('_', '-'):<18} {field.description or ''}"]
+    return "\n".join(lines)
+
+
 def parse(name: str, argv: list[str]) -> tuple[argparse.Namespace, dict[str, Any]]:
     """The options that every bot has, and the rest as its parameters: `--limit 5` is {"limit": 5}."""
     parser = argparse.ArgumentParser(
@@ -62,10 +75,11 @@ def parse(name: str, argv: list[str]) -> tuple[argparse.Namespace, dict[str, Any
     parser.add_argument("--category", help="a key of categories.yml; none: all")
     parser.add_argument("--worker-run-id", help="the run whose row is to be kept; none: nothing is recorded")
     options, rest = parser.parse_known_args(argv)
-    return options, _params(rest)
+    return options, params_of(rest)
 
 
-def _params(words: list[str]) -> dict[str, Any]:
+def params_of(words: list[str]) -> dict[str, Any]:
+    """`--limit 5 --websites` as {"limit": 5, "websites": true}."""
     params: dict[str, Any] = {}
     words = [part for word in words for part in (word.split("=", 1) if word.startswith("--") else [word])]
     while words:

@@ -38,6 +38,12 @@ COMMANDS: dict[str, Command] = {
     "restart": Command("shiftboss.cli.fleet:restart", "restart supervised workers, failed ones as well"),
     "scale": Command("shiftboss.cli.fleet:scale", "change how many workers a supervisor keeps"),
     "events": Command("shiftboss.cli.events:app", "what happened to which worker, when and why"),
+    "admin": Command("shiftboss.cli.admin:app", "the HTTP service: API, dashboard, metrics", "admin"),
+    "token": Command("shiftboss.cli.token:app", "tokens for the API: create, list, revoke, login", "admin"),
+    "runs": Command(
+        "shiftboss.cli.runs:app", "runs of bots: start, list, show, watch, cancel, retry", "admin"
+    ),
+    "bot": Command("shiftboss.cli.bot:app", "carry out a bot here and now: shiftboss bot discovery", "admin"),
     "config": Command("shiftboss.cli.config:app", "every setting, its value and where it comes from"),
 }
 

@@ -20,6 +20,12 @@ class UsageError(ShiftbossError):
     exit_code = 2
 
 
+class NotFound(ShiftbossError):
+    """There is no such thing."""
+
+    exit_code = 3
+
+
 class ConfigError(UsageError):
     """A setting is unknown, malformed or contradicts another."""
 

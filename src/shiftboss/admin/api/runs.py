@@ -12,7 +12,8 @@ from pydantic import Field
 from shiftboss.admin.access import Caller
 from shiftboss.admin.api.common import FilterText, In, Limit, Name, Out, Text, make_router
 from shiftboss.admin.desk import At
-from shiftboss.admin.problems import NotFound, responses
+from shiftboss.admin.problems import responses
+from shiftboss.model.errors import NotFound
 
 router = make_router("runs")
 

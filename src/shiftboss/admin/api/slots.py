@@ -10,7 +10,8 @@ from fastapi import Query
 from shiftboss.admin.access import Caller
 from shiftboss.admin.api.common import NO_NUL, Done, Out, PathName, make_router
 from shiftboss.admin.desk import At
-from shiftboss.admin.problems import NotFound, responses
+from shiftboss.admin.problems import responses
+from shiftboss.model.errors import NotFound
 
 web = make_router("documented worker paths", prefix="/api/web/worker")
 router = make_router("slots")

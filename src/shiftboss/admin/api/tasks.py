@@ -12,8 +12,9 @@ from pydantic import AwareDatetime, Field
 from shiftboss.admin.access import Caller
 from shiftboss.admin.api.common import Cursor, FilterText, In, Limit, Name, Out, Text, make_router
 from shiftboss.admin.desk import At, Desk
-from shiftboss.admin.problems import NotFound, responses
+from shiftboss.admin.problems import responses
 from shiftboss.db.insights import TaskFilter
+from shiftboss.model.errors import NotFound
 from shiftboss.model.task import NewTask
 
 router = make_router("tasks")

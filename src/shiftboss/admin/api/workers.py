@@ -9,7 +9,8 @@ from uuid import UUID
 from shiftboss.admin.access import Caller
 from shiftboss.admin.api.common import Done, Out, PathName, make_router
 from shiftboss.admin.desk import At
-from shiftboss.admin.problems import NotFound, responses
+from shiftboss.admin.problems import responses
+from shiftboss.model.errors import NotFound
 
 router = make_router("workers")
 
