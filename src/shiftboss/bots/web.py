@@ -63,7 +63,7 @@ class Web:
             return Look("unknown", "no answer in time")
         except httpx.TimeoutException:
             return Look("unknown", "no answer in time")
-        except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
             return Look("bad", f"can not be reached: {type(error).__name__}")
 
     async def _follow(self, url: str) -> Look:

@@ -33,7 +33,7 @@ def events(
         asyncio.run(_run(show, chosen, limit, follow))
 
 
-async def _run(show: Show, chosen: dict[str, str | None], limit: int, follow: bool) -> None:
+async def _run(show: Show, chosen: dict[str, Any], limit: int, follow: bool) -> None:
     from shiftboss.db import Database
     from shiftboss.db.listen import listen
     from shiftboss.model.settings import Settings
