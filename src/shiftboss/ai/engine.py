@@ -7,8 +7,7 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from shiftboss.ai.batches import GATHER, Batcher
 from shiftboss.ai.cache import Cache, open_store
 from shiftboss.ai.configure import build_providers
 from shiftboss.ai.errors import Held
@@ -39,6 +38,7 @@ class AI:
         self._router = router
         self._cache = cache
         self._tally = tally
+        self._batchers: dict[tuple[str, str | None], Batcher] = {}
         self._under_way: dict[str, asyncio.Task[tuple[Reply, bool]]] = {}
 
     @classmethod
@@ -116,16 +116,23 @@ class AI:
     async def embed(
         self, texts: Sequence[str], model: str | None = None, provider: str | None = None
     ) -> Embeddings:
-        """One vector per text, in order, all from one model, asked for in batches."""
+        """One vector per text, in order, all from one model; what is asked at the same time goes together."""
         if not texts:
             raise ValueError("embed needs at least one text")
-        route = self._router.embedding_route(provider or self._settings.embedding_provider)
-        size = self._settings.embedding_batch
+        batcher = self._batcher(provider or self._settings.embedding_provider, model)
         try:
-            parts = [await route.embed(texts[i : i + size], model) for i in range(0, len(texts), size)]
+            return await batcher.embed(texts)
         except Held as error:
             raise Defer(error.reason, error.seconds, hint=str(error)) from error
-        return _joined(parts)
+
+    def _batcher(self, provider: str, model: str | None) -> Batcher:
+        if (provider, model) not in self._batchers:
+            route = self._router.embedding_route(provider)
+            gather = 0.0 if provider == LAST_RESORT else GATHER
+            self._batchers[provider, model] = Batcher(
+                lambda texts: route.embed(texts, model), self._settings.embedding_batch, gather
+            )
+        return self._batchers[provider, model]
 
     async def close(self) -> None:
         for task in list(self._under_way.values()):
@@ -141,14 +148,6 @@ class AI:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
-
-
-def _joined(parts: Sequence[Embeddings]) -> Embeddings:
-    if len(parts) == 1:
-        return parts[0]
-    vectors = np.concatenate([part.vectors for part in parts])
-    usage = sum((part.usage for part in parts), Usage())
-    return Embeddings(vectors, parts[-1].provider, parts[-1].model, usage)
 
 
 def _pack(reply: Reply) -> dict[str, Any]:
