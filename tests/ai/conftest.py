@@ -145,7 +145,7 @@ def make_settings(server: ProtocolServer) -> Any:
             azure=AzureSettings(api_key="k", base_url=address, model="gpt-4o-azure", **remote),
             ollama=OllamaSettings(base_url=address, **remote),
             retry=RetrySettings(attempts=3, base=0, jitter=0),
-            breaker=BreakerSettings(failures=5, recovery=30),
+            breaker=BreakerSettings(failures=5, recovery=600),  # no probe while a test is under way
         )
 
     return make
