@@ -1,0 +1,208 @@
+"""One run: install the peers, start the servers, measure everybody in turn, write results, table and charts."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import measures
+import psutil
+import report
+import servers
+from measures import Bench, Figures
+from systems import BENCH, PEERS, SYSTEMS, VENVS, System
+
+Step = tuple[str, System, Callable[[Bench, System], Figures]]
+RESULTS = BENCH / "results"
+
+
+def install(system: System) -> None:
+    """The peer's own environment, made anew when its pins have changed."""
+    pins, home = PEERS / f"{system.name}.txt", VENVS / system.name
+    mark = home / "pins.txt"
+    if mark.exists() and mark.read_text() == pins.read_text():
+        return
+    print(f"installing {system.name}", flush=True)
+    shutil.rmtree(home, ignore_errors=True)
+    subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)
+    pip = [str(home / "bin" / "python"), "-m", "pip", "install", "-q", "--no-deps", "-r", str(pins)]
+    subprocess.run(pip, check=True)
+    mark.write_text(pins.read_text())
+
+
+def machine(used: servers.Servers) -> dict[str, Any]:
+    cpu = next(
+        (
+            line.split(":")[1].strip()
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if "model name" in line
+        ),
+        platform.processor(),
+    )
+    return {
+        "at": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "cpu": cpu,
+        "cores": os.cpu_count(),
+        "memory_gb": round(psutil.virtual_memory().total / 1024**3),
+        "system": f"{platform.system()} {platform.release().split('-')[0]}",
+        "python": platform.python_version(),
+        "postgres": used.postgres_version,
+        "redis": used.redis_version,
+        "load_before": round(os.getloadavg()[0], 1),
+    }
+
+
+def versions(systems: list[System]) -> dict[str, str]:
+    found = {"shiftboss": version("shiftboss") if _installed() else "source", "psycopg": version("psycopg")}
+    for system in systems:
+        if not system.ours:
+            lines = (PEERS / f"{system.name}.txt").read_text().splitlines()
+            found |= dict(line.split("==") for line in lines if line.startswith(f"{system.name}=="))
+    return found
+
+
+def _installed() -> bool:
+    try:
+        return bool(version("shiftboss"))
+    except Exception:
+        return False
+
+
+def plan(
+    systems: list[System], options: argparse.Namespace, rates: Callable[[System], float]
+) -> Iterator[Step]:
+    """One round, in the order in which it is measured: every measure goes through all systems in turn."""
+
+    def half(bench: Bench, system: System) -> Figures:
+        return measures.latency(bench, system, load=rates(system) / 2)
+
+    common = {
+        "enqueue_bulk": measures.enqueue_bulk,
+        "enqueue_single": measures.enqueue_single,
+        "drain": measures.drain,
+        "drain_two": measures.drain_two,
+        "latency": measures.latency,
+        "latency_busy": half,
+    }
+    for name, measure in common.items():
+        yield from ((name, system, measure) for system in systems)
+    for system in systems:
+        if system.name == "shiftboss":
+            yield "progress", system, measures.progress_cost
+
+
+def flat(systems: list[System], options: argparse.Namespace) -> Iterator[Step]:
+    """What takes long is measured once: backlogs, history, an open transaction, a killed worker."""
+    sizes = [10_000, 1_000_000, *([10_000_000] if options.full else [])]
+    for system in systems:
+        if system.name not in ("limit", "shiftboss", "pgqueuer"):
+            continue
+        for size in sizes:
+            if system.name != "pgqueuer" or size <= 1_000_000:
+                yield "backlog", system, lambda b, s, n=size: measures.backlog(b, s, n)
+        if system.name == "shiftboss":
+            many = 10_000_000 if options.full else 1_000_000
+            yield "history", system, lambda b, s, n=many: measures.backlog(b, s, 60_000, n)
+        rounds = 30 if options.full else 10
+        yield "held_open", system, lambda b, s, n=rounds: measures.held_open(b, s, n)
+
+
+def measure(step: Step, bench: Bench, figures: dict[str, dict[str, list[float]]]) -> None:
+    name, system, function = step
+    began = time.perf_counter()
+    try:
+        result = function(bench, system)
+    except (TimeoutError, RuntimeError) as error:
+        print(f"  {name:15} {system.label:22} failed: {error}", flush=True)
+        return
+    for key, value in result.items():
+        figures[key][system.name].append(value)
+    shown = ", ".join(f"{key} {value:,.2f}" for key, value in result.items())
+    print(f"  {name:15} {system.label:22} {shown}  ({time.perf_counter() - began:.0f} s)", flush=True)
+
+
+def medians(figures: dict[str, dict[str, list[float]]]) -> dict[str, dict[str, Any]]:
+    return {
+        key: {
+            name: {"median": round(statistics.median(values), 4), "rounds": [round(v, 4) for v in values]}
+            for name, values in by_system.items()
+        }
+        for key, by_system in figures.items()
+    }
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--rounds", type=int, default=3, help="rounds of everything that is quick (default 3)"
+    )
+    parser.add_argument(
+        "--full", action="store_true", help="also 10 million tasks and 300,000 beside a transaction"
+    )
+    parser.add_argument("--only", help="measure only these, comma-separated: drain,latency,...")
+    parser.add_argument("--systems", help="only these, comma-separated: shiftboss,pgqueuer,...")
+    parser.add_argument("--output", type=Path, default=RESULTS / "latest.json")
+    parser.add_argument(
+        "--report", type=Path, metavar="JSON", help="only write table and charts of this file"
+    )
+    return parser.parse_args()
+
+
+def wanted(steps: Iterator[Step], options: argparse.Namespace) -> Iterator[Step]:
+    names = options.only.split(",") if options.only else None
+    return (step for step in steps if names is None or step[0] in names)
+
+
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    names = options.systems.split(",") if options.systems else [system.name for system in SYSTEMS]
+    systems = [system for system in SYSTEMS if system.name in names]
+    for system in systems:
+        if not system.ours:
+            install(system)
+    figures: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+
+    def rate(system: System) -> float:
+        return statistics.median(figures["drain_1"].get(system.name) or [200.0])
+
+    with servers.running() as used:
+        about = machine(used)
+        bench = Bench(used)
+        for number in range(options.rounds):
+            print(f"round {number + 1} of {options.rounds}", flush=True)
+            for step in wanted(plan(systems, options, rate), options):
+                measure(step, bench, figures)
+        print("flatness", flush=True)
+        for step in wanted(flat(systems, options), options):
+            measure(step, bench, figures)
+    return {
+        "machine": about | {"load_after": round(os.getloadavg()[0], 1)},
+        "versions": versions(systems),
+        "rounds": options.rounds,
+        "full": options.full,
+        "figures": medians(figures),
+    }
+
+
+def main() -> None:
+    options = parse()
+    if options.report is None:
+        result = run(options)
+        options.output.parent.mkdir(exist_ok=True)
+        options.output.write_text(json.dumps(result, indent=1) + "\n")
+    report.write(json.loads((options.report or options.output).read_text()))
+
+
+main()

@@ -1,0 +1,226 @@
+"""What is measured. Each function measures one system once and returns figures by name."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import psycopg
+from servers import Servers
+from systems import Fleet, System, fleet
+
+Figures = dict[str, float]
+PROBES, PROBE_RATE = 200, 40.0
+WARM_UP = 0.1
+PATIENCE = 300.0
+
+
+@dataclass
+class Bench:
+    servers: Servers
+
+    def place(self, system: System) -> str:
+        """An empty store for this system."""
+        url = self.servers.fresh(f"bench_{system.name}") if system.store == "postgres" else self.servers.redis
+        system.call("reset", url)
+        return url
+
+    def seed(self, system: System, url: str, count: int) -> None:
+        if system.seed is None:
+            system.call("enqueue-bulk", url, n=count)
+        else:
+            with psycopg.connect(url, autocommit=True) as conn:
+                conn.execute(system.seed, [count])
+
+    def settle(self, system: System, url: str) -> None:
+        """The same start for everybody: fresh statistics, nothing left to write."""
+        if system.store == "postgres":
+            with psycopg.connect(url, autocommit=True) as conn:
+                conn.execute("VACUUM (ANALYZE)")
+                conn.execute("CHECKPOINT")
+
+
+def until(condition: Callable[[], bool], what: str, step: float = 0.002) -> float:
+    """The moment at which the condition is true."""
+    deadline = time.perf_counter() + PATIENCE
+    while not condition():
+        if time.perf_counter() > deadline:
+            raise TimeoutError(what)
+        time.sleep(step)
+    return time.perf_counter()
+
+
+def percentile(values: list[float], share: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
+
+
+def enqueue_bulk(bench: Bench, system: System) -> Figures:
+    url = bench.place(system)
+    return {"enqueue_bulk": system.bulk / system.call("enqueue-bulk", url, n=system.bulk)["seconds"]}
+
+
+def enqueue_single(bench: Bench, system: System) -> Figures:
+    url = bench.place(system)
+    return {"enqueue_single": system.single / system.call("enqueue-single", url, n=system.single)["seconds"]}
+
+
+def timed_drain(system: System, crew: Fleet, url: str, count: int, before: int = 0) -> tuple[float, int]:
+    """Seconds and tasks from the end of the warm-up to the last finished task."""
+    total = crew.counter.total
+    start = until(lambda: total() - before >= count * WARM_UP, f"{system.name}: nothing was run")
+    done = total() - before
+    end = until(lambda: total() - before >= count, f"{system.name}: not all was run")
+    if system.remaining is not None:
+        with psycopg.connect(url, autocommit=True) as conn:
+            end = until(
+                lambda: conn.execute(system.remaining or "").fetchone() == (0,),
+                f"{system.name}: not all was finished",
+            )
+    return end - start, count - done
+
+
+def drain(bench: Bench, system: System, workers: int = 1) -> Figures:
+    """No-op tasks; the rate after a tenth of them has been run, until the last one is finished."""
+    url = bench.place(system)
+    count = system.drain * workers
+    bench.seed(system, url, count)
+    bench.settle(system, url)
+    with fleet(system, url, workers) as crew:
+        until(lambda: crew.counter.total() > 0, f"{system.name}: nothing was run")
+        ran, worker_cpu, server_cpu = crew.counter.total(), crew.cpu_seconds(), bench.servers.postgres_cpu()
+        seconds, tasks = timed_drain(system, crew, url, count)
+        ran = crew.counter.total() - ran
+        worker_cpu = crew.cpu_seconds() - worker_cpu
+        server_cpu = bench.servers.postgres_cpu() - server_cpu
+    figures = {f"drain_{workers}": tasks / seconds}
+    if workers == 1:
+        figures["cpu_worker_us"] = worker_cpu / ran * 1e6
+        if system.store == "postgres":
+            figures["cpu_server_us"] = server_cpu / ran * 1e6
+    return figures
+
+
+def drain_two(bench: Bench, system: System) -> Figures:
+    return drain(bench, system, workers=2)
+
+
+def ready(system: System, crew: Fleet, url: str) -> None:
+    system.call("latency", url, n=20, rate=PROBE_RATE)
+    until(lambda: len(crew.counter.probes()) >= 20, f"{system.name}: no probe came through", 0.02)
+
+
+def latency(bench: Bench, system: System, load: float = 0.0) -> Figures:
+    """From just before the enqueue to the start of the handler; with `load` tasks a second beside it."""
+    name = "busy" if load else "idle"
+    url = bench.place(system)
+    with fleet(system, url) as crew:
+        ready(system, crew, url)
+        megabytes = crew.megabytes()
+        beside = (
+            system.start("load", url, n=int(load * (PROBES / PROBE_RATE + 4)), rate=load) if load else None
+        )
+        if beside is not None:
+            until(lambda: crew.counter.total() > 20 + load, f"{system.name}: no load", 0.02)
+        system.call("latency", url, n=PROBES, rate=PROBE_RATE)
+        until(lambda: len(crew.counter.probes()) >= PROBES + 20, f"{system.name}: probes are missing", 0.02)
+        values = crew.counter.probes()[20:]
+        if beside is not None:
+            beside.kill()
+            beside.wait()
+    figures = {
+        f"latency_{name}_p50": percentile(values, 0.5),
+        f"latency_{name}_p99": percentile(values, 0.99),
+    }
+    return figures if load else figures | {"memory_mb": megabytes}
+
+
+FINISHED = """INSERT INTO public.tasks (task_type, params, status, worker_id, attempts, created_at,
+    updated_at, generation_started_at, generation_processed_at)
+SELECT 'noop', '{"sent": 0}', 'Complete', 'old', 1, now() - interval '1 hour', now(), now(), now()
+FROM generate_series(1, %s::int)"""
+
+
+def backlog(bench: Bench, system: System, waiting: int, finished: int = 0) -> Figures:
+    """The rate of the first tasks out of very many, or beside very many that are finished."""
+    url = bench.place(system)
+    for at in range(0, finished, 1_000_000):
+        with psycopg.connect(url, autocommit=True) as conn:
+            conn.execute(FINISHED, [min(1_000_000, finished - at)])
+    for at in range(0, waiting, 1_000_000):
+        bench.seed(system, url, min(1_000_000, waiting - at))
+    bench.settle(system, url)
+    count = min(waiting, system.drain)
+    with fleet(system, url) as crew:
+        total = crew.counter.total
+        start = until(lambda: total() >= count * WARM_UP, f"{system.name}: nothing was run")
+        before = total()
+        end = until(lambda: total() >= count, f"{system.name}: not all was run")
+        after = total()
+    name = f"finished_{finished}" if finished else f"waiting_{waiting}"
+    return {name: (after - before) / (end - start)}
+
+
+@contextlib.contextmanager
+def open_transaction(url: str) -> Iterator[None]:
+    """Somebody else's transaction: as long as it is open, no dead row can be removed."""
+    with psycopg.connect(url) as conn:
+        conn.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        conn.execute("SELECT count(*) FROM pg_class")
+        yield
+
+
+def held_open(bench: Bench, system: System, rounds: int) -> Figures:
+    """Rounds of 10,000 tasks while another transaction stays open all the time."""
+    url = bench.place(system)
+    rates = []
+    with open_transaction(url), fleet(system, url) as crew:
+        ready(system, crew, url)
+        for _ in range(rounds):
+            before = crew.counter.total()
+            bench.seed(system, url, 10_000)
+            seconds, tasks = timed_drain(system, crew, url, 10_000, before)
+            rates.append(tasks / seconds)
+    third = max(1, len(rates) // 10)
+    first, last = statistics.median(rates[: third + 2]), statistics.median(rates[-third - 2 :])
+    return {"held_first": first, "held_last": last, "held_share": last / first}
+
+
+def progress_cost(bench: Bench, system: System) -> Figures:
+    """Drain in a worker of which 100 tasks report their progress 20 times a second each."""
+    url = bench.place(system)
+    with fleet(system, url) as crew:
+        ready(system, crew, url)
+        system.call("report", url, n=100, rate=20)
+        with psycopg.connect(url, autocommit=True) as conn:
+            reporting = "SELECT count(*) FROM public.tasks WHERE progress IS NOT NULL"
+            until(lambda: conn.execute(reporting).fetchone() == (100,), "nobody reports", 0.05)
+        before = crew.counter.total()
+        count = system.drain
+        bench.seed(system, url, count)
+        total = crew.counter.total
+        start = until(lambda: total() - before >= count * WARM_UP, "nothing was run")
+        done = total() - before
+        end = until(lambda: total() - before >= count, "not all was run")
+    return {"drain_beside_progress": (count - done) / (end - start)}
+
+
+def killed(bench: Bench, system: System) -> Figures:
+    """From SIGKILL of the process that runs a task to the task's next start in another one."""
+    url = bench.place(system)
+    with fleet(system, url, workers=2) as crew:
+        ready(system, crew, url)
+        before = crew.counter.each()
+        system.call("hang", url, n=1)
+        until(lambda: crew.counter.total() > sum(before), f"{system.name}: nothing was run")
+        slot = next(n for n, (a, b) in enumerate(zip(before, crew.counter.each(), strict=True)) if b > a)
+        before = crew.counter.each()
+        began = time.perf_counter()
+        os.kill(crew.processes[slot].pid, signal.SIGKILL)
+        end = until(lambda: crew.counter.total() > sum(before), f"{system.name}: not run again", 0.01)
+    return {"rerun_seconds": end - began}

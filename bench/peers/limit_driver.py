@@ -1,0 +1,76 @@
+"""The limit: the same SQL work with nothing around it. One plain connection, no handlers, no event loop.
+
+Enqueue goes into a twin of our table: the same columns and indexes, no triggers.
+"""
+
+import asyncio
+import sys
+
+import psycopg
+from common import TICK, Tally, main, pace, timed
+
+from shiftboss.db.migrate import migrate
+
+BATCH = 500
+CLAIM = "SELECT id, lease, params FROM shiftboss.claim('limit', %s)"
+COMPLETE = "SELECT shiftboss.complete(%s, %s, %s::jsonb[])"
+INSERT = """WITH i AS (INSERT INTO public.bare (task_type, params) VALUES ('noop', '{"sent": 0}'))
+SELECT pg_notify('bare', 'default')"""
+PROBE = "INSERT INTO public.tasks (task_type, params) VALUES ('noop', jsonb_build_object('sent', %s::bigint))"
+LOAD = """INSERT INTO public.tasks (task_type, params)
+SELECT 'noop', '{"sent": 0}' FROM generate_series(1, %s::int)"""
+
+
+def reset(url):
+    asyncio.run(migrate(url))
+    with psycopg.connect(url) as conn:
+        conn.execute("CREATE TABLE IF NOT EXISTS public.bare (LIKE public.tasks INCLUDING ALL)")
+
+
+def enqueue_bulk(url, n, size=5000):
+    with psycopg.connect(url, autocommit=True) as conn:
+        rows = b'noop\t{"sent": 0}\n' * size
+
+        def copy():
+            for _ in range(n // size):
+                with conn.cursor().copy("COPY public.bare (task_type, params) FROM STDIN") as copy:
+                    copy.write(rows)
+
+        return timed(copy)
+
+
+def enqueue_single(url, n):
+    with psycopg.connect(url, autocommit=True) as conn:
+        conn.execute(INSERT, prepare=True)
+        return timed(lambda: [conn.execute(INSERT, prepare=True) for _ in range(n)])
+
+
+def latency(url, n, rate):
+    with psycopg.connect(url, autocommit=True) as conn:
+        pace(rate, n, lambda now: conn.execute(PROBE, [now], prepare=True))
+
+
+def load(url, n, rate):
+    k = max(1, round(rate * TICK))
+    with psycopg.connect(url, autocommit=True) as conn:
+        pace(1 / TICK, round(n / k), lambda _: conn.execute(LOAD, [k], prepare=True))
+
+
+def work(url):
+    """Batches for as long as there are any, then the next notification, or half a second."""
+    tally = Tally()
+    with psycopg.connect(url, autocommit=True) as ear, psycopg.connect(url, autocommit=True) as conn:
+        ear.execute("LISTEN shiftboss_tasks")
+        cursor = conn.cursor(binary=True)
+        while True:
+            rows = cursor.execute(CLAIM, [BATCH], prepare=True).fetchall()
+            if not rows:
+                list(ear.notifies(timeout=0.5, stop_after=1))
+                continue
+            for _, _, params in rows:
+                tally.hit(params["sent"])
+            ids, leases, _ = zip(*rows, strict=True)
+            cursor.execute(COMPLETE, [list(ids), list(leases), [None] * len(ids)], prepare=True)
+
+
+main(sys.modules[__name__])

@@ -1,0 +1,181 @@
+"""From one result file: the table with targets in Markdown, and the charts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import matplotlib
+
+matplotlib.use("svg")
+import matplotlib.pyplot as plt
+from systems import BENCH, SYSTEMS
+
+PAGES = BENCH.parent / "docs" / "benchmarks"
+LABELS = {system.name: system.label for system in SYSTEMS}
+COLOURS = {"shiftboss": "#d9480f", "limit": "#868e96"}
+
+ROWS = {
+    "enqueue_bulk": "enqueue, in bulk (tasks/s)",
+    "enqueue_single": "enqueue, one by one (tasks/s)",
+    "drain_1": "drain, one worker process (tasks/s)",
+    "drain_2": "drain, two worker processes (tasks/s)",
+    "latency_idle_p50": "pick-up on an idle queue, p50 (ms)",
+    "latency_idle_p99": "pick-up on an idle queue, p99 (ms)",
+    "latency_busy_p50": "pick-up at half load, p50 (ms)",
+    "latency_busy_p99": "pick-up at half load, p99 (ms)",
+    "cpu_worker_us": "CPU of the worker per task (µs)",
+    "cpu_server_us": "CPU of PostgreSQL per task (µs)",
+    "memory_mb": "memory of an idle worker process (MB)",
+    "drain_beside_progress": "drain beside 2,000 progress reports/s (tasks/s)",
+    "waiting_10000": "drain with 10 thousand waiting (tasks/s)",
+    "waiting_1000000": "drain with 1 million waiting (tasks/s)",
+    "waiting_10000000": "drain with 10 million waiting (tasks/s)",
+    "finished_1000000": "drain beside 1 million finished (tasks/s)",
+    "finished_10000000": "drain beside 10 million finished (tasks/s)",
+    "held_first": "beside an open transaction, first rounds (tasks/s)",
+    "held_last": "beside an open transaction, last rounds (tasks/s)",
+    "rerun_seconds": "from SIGKILL to the next run (s)",
+}
+
+
+class Target(NamedTuple):
+    """A ratio of two figures of one run, and what it should be."""
+
+    what: str
+    of: tuple[str, str]
+    to: tuple[str, str]
+    bound: float
+    at_most: bool = False
+
+    def hit(self, ratio: float) -> bool:
+        return ratio <= self.bound if self.at_most else ratio >= self.bound
+
+
+US = "shiftboss"
+TARGETS = (
+    Target("drain : PgQueuer", ("drain_1", US), ("drain_1", "pgqueuer"), 2),
+    Target("drain : Procrastinate", ("drain_1", US), ("drain_1", "procrastinate"), 50),
+    Target("drain : Celery", ("drain_1", US), ("drain_1", "celery"), 10),
+    Target("drain : the limit", ("drain_1", US), ("drain_1", "limit"), 0.6),
+    Target("two processes : one", ("drain_2", US), ("drain_1", US), 1.5),
+    Target("two processes : PgQueuer's two", ("drain_2", US), ("drain_2", "pgqueuer"), 2),
+    Target("bulk enqueue : bare COPY", ("enqueue_bulk", US), ("enqueue_bulk", "limit"), 0.5),
+    Target("bulk enqueue : PgQueuer", ("enqueue_bulk", US), ("enqueue_bulk", "pgqueuer"), 1),
+    Target("single enqueue : bare INSERT", ("enqueue_single", US), ("enqueue_single", "limit"), 0.8),
+    Target("pick-up p50 : bare", ("latency_idle_p50", US), ("latency_idle_p50", "limit"), 1.5, True),
+    Target("pick-up p99 : bare", ("latency_idle_p99", US), ("latency_idle_p99", "limit"), 3, True),
+    Target("pick-up p99 : PgQueuer", ("latency_idle_p99", US), ("latency_idle_p99", "pgqueuer"), 1, True),
+    Target("1 million waiting : 10 thousand", ("waiting_1000000", US), ("waiting_10000", US), 0.8),
+    Target("10 million waiting : 10 thousand", ("waiting_10000000", US), ("waiting_10000", US), 0.8),
+    Target("1 million finished : none", ("finished_1000000", US), ("waiting_10000", US), 0.8),
+    Target("10 million finished : none", ("finished_10000000", US), ("waiting_10000", US), 0.8),
+    Target("open transaction, last : first", ("held_last", US), ("held_first", US), 0.7),
+    Target("drain beside progress : alone", ("drain_beside_progress", US), ("drain_1", US), 0.9),
+)
+
+
+def write(result: dict[str, Any], pages: Path = PAGES) -> None:
+    pages.mkdir(parents=True, exist_ok=True)
+    figures = result["figures"]
+
+    def value(key: str, name: str) -> float | None:
+        found = figures.get(key, {}).get(name)
+        return None if found is None else found["median"]
+
+    names = [name for name in LABELS if any(name in by_system for by_system in figures.values())]
+    charts = [
+        chart(value, names, "drain", {"drain_1": "one process", "drain_2": "two processes"}, "tasks/s", pages),
+        chart(value, names, "enqueue", {"enqueue_bulk": "in bulk", "enqueue_single": "one by one"}, "tasks/s", pages),
+        chart(value, names, "latency", {"latency_idle_p50": "p50", "latency_idle_p99": "p99"}, "ms, idle queue", pages),
+    ]  # fmt: skip
+    text = [
+        "# Benchmarks",
+        "",
+        "Written by `bench/run`; how it measures stands in `bench/README.md`. All systems in one run on one",
+        "machine, in turn; each figure is the median of its rounds. PostgreSQL is durable (`fsync` and",
+        "`synchronous_commit` on); the Redis-compatible server keeps nothing on disk, which is its default.",
+        "“The limit” is the same SQL in a bare loop on one connection, with nothing around it.",
+        "",
+        *about(result),
+        "",
+        "## Targets",
+        "",
+        *targets(value),
+        "",
+        "## Figures",
+        "",
+        *table(value, names),
+        "",
+        *(f"![{name}]({name}.svg)" for name in charts if name),
+    ]
+    (pages / "index.md").write_text("\n".join(text) + "\n")
+    print("\n".join(targets(value)))
+
+
+def about(result: dict[str, Any]) -> list[str]:
+    m = result["machine"]
+    peers = ", ".join(f"{name} {number}" for name, number in result["versions"].items())
+    return [
+        f"- Machine: {m['cpu']}, {m['cores']} cores, {m['memory_gb']} GB, {m['system']}; load before the run"
+        f" {m['load_before']}, after it {m['load_after']}",
+        f"- Servers: {m['postgres']}, {m['redis']}; Python {m['python']}",
+        f"- Versions: {peers}",
+        f"- {result['rounds']} rounds, {m['at']}",
+    ]
+
+
+Value = Callable[[str, str], float | None]
+
+
+def targets(value: Value) -> list[str]:
+    lines = ["| ratio | measured | target | |", "|---|--:|--:|---|"]
+    for target in TARGETS:
+        one, other = value(*target.of), value(*target.to)
+        if one is not None and other:
+            sign = "≤" if target.at_most else "≥"
+            verdict = "hit" if target.hit(one / other) else "**miss**"
+            lines.append(f"| {target.what} | {one / other:.2f} | {sign} {target.bound:g} | {verdict} |")
+    return lines
+
+
+def table(value: Value, names: list[str]) -> list[str]:
+    lines = ["| | " + " | ".join(LABELS[name] for name in names) + " |", "|---" + "|--:" * len(names) + "|"]
+    for key, label in ROWS.items():
+        cells = [_cell(value(key, name)) for name in names]
+        if any(cell != "–" for cell in cells):
+            lines.append(f"| {label} | " + " | ".join(cells) + " |")
+    return lines
+
+
+def _cell(number: float | None) -> str:
+    if number is None:
+        return "–"
+    return f"{number:,.0f}" if number >= 100 else f"{number:.1f}"
+
+
+def chart(
+    value: Value, names: list[str], name: str, keys: dict[str, str], unit: str, pages: Path
+) -> str | None:
+    shown = [n for n in names if any(value(key, n) is not None for key in keys)]
+    if not shown:
+        return None
+    plt.rcParams.update({"svg.hashsalt": "shiftboss", "font.size": 10})
+    figure, axes = plt.subplots(figsize=(8, 0.7 * len(shown) + 1))
+    height = 0.8 / len(keys)
+    for n, (key, label) in enumerate(keys.items()):
+        places = [at + n * height for at in range(len(shown))]
+        widths = [value(key, system) or 0 for system in shown]
+        colours = [COLOURS.get(system, "#4c6ef5") for system in shown]
+        bars = axes.barh(places, widths, height * 0.92, color=colours, alpha=1 - 0.4 * n, label=label)
+        axes.bar_label(bars, [f"{_cell(width)}  {label}" for width in widths], padding=3, fontsize=8)
+    axes.set_yticks([at + 0.4 - height / 2 for at in range(len(shown))], [LABELS[s] for s in shown])
+    axes.invert_yaxis()
+    axes.set_xlabel(unit)
+    axes.margins(x=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.tight_layout()
+    figure.savefig(pages / f"{name}.svg", metadata={"Date": None})
+    plt.close(figure)
+    return name
