@@ -1,4 +1,4 @@
-"""One run: install the peers, start the servers, measure everybody in turn, write results, table and charts."""
+"""One run: install the peers, start the servers, measure everybody in turn, write table and charts."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def parse() -> argparse.Namespace:
         "--rounds", type=int, default=3, help="rounds of everything that is quick (default 3)"
     )
     parser.add_argument(
-        "--full", action="store_true", help="also 10 million tasks and 300,000 beside a transaction"
+        "--full", action="store_true", help="also 10 million tasks, and 30 rounds beside a transaction"
     )
     parser.add_argument("--only", help="measure only these, comma-separated: drain,latency,...")
     parser.add_argument("--systems", help="only these, comma-separated: shiftboss,pgqueuer,...")

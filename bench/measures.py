@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import psycopg
 from servers import Servers
-from systems import Fleet, System, fleet
+from systems import SHIFTBOSS, Fleet, System, fleet
 
 Figures = dict[str, float]
 PROBES, PROBE_RATE = 200, 40.0
@@ -31,11 +31,12 @@ class Bench:
         return url
 
     def seed(self, system: System, url: str, count: int) -> None:
-        if system.seed is None:
-            system.call("enqueue-bulk", url, n=count)
-        else:
+        """The system's own bulk enqueue; ours for the limit, and SQL where millions are wanted."""
+        if system.ours and count > 100_000:
             with psycopg.connect(url, autocommit=True) as conn:
-                conn.execute(system.seed, [count])
+                conn.execute(SEED, [count])
+        else:
+            (SHIFTBOSS if system.ours else system).call("enqueue-bulk", url, n=count)
 
     def settle(self, system: System, url: str) -> None:
         """The same start for everybody: fresh statistics, nothing left to write."""
@@ -140,6 +141,8 @@ def latency(bench: Bench, system: System, load: float = 0.0) -> Figures:
     return figures if load else figures | {"memory_mb": megabytes}
 
 
+SEED = """INSERT INTO public.tasks (task_type, params)
+SELECT 'noop', '{"sent": 0}' FROM generate_series(1, %s::int)"""
 FINISHED = """INSERT INTO public.tasks (task_type, params, status, worker_id, attempts, created_at,
     updated_at, generation_started_at, generation_processed_at)
 SELECT 'noop', '{"sent": 0}', 'Complete', 'old', 1, now() - interval '1 hour', now(), now(), now()

@@ -40,6 +40,13 @@ ROWS = {
 }
 
 
+CHARTS = {
+    "drain": ({"drain_1": "one process", "drain_2": "two processes"}, "tasks/s"),
+    "enqueue": ({"enqueue_bulk": "in bulk", "enqueue_single": "one by one"}, "tasks/s"),
+    "latency": ({"latency_idle_p50": "p50", "latency_idle_p99": "p99"}, "ms on an idle queue"),
+}
+
+
 class Target(NamedTuple):
     """A ratio of two figures of one run, and what it should be."""
 
@@ -85,11 +92,7 @@ def write(result: dict[str, Any], pages: Path = PAGES) -> None:
         return None if found is None else found["median"]
 
     names = [name for name in LABELS if any(name in by_system for by_system in figures.values())]
-    charts = [
-        chart(value, names, "drain", {"drain_1": "one process", "drain_2": "two processes"}, "tasks/s", pages),
-        chart(value, names, "enqueue", {"enqueue_bulk": "in bulk", "enqueue_single": "one by one"}, "tasks/s", pages),
-        chart(value, names, "latency", {"latency_idle_p50": "p50", "latency_idle_p99": "p99"}, "ms, idle queue", pages),
-    ]  # fmt: skip
+    charts = [chart(value, names, name, keys, unit, pages) for name, (keys, unit) in CHARTS.items()]
     text = [
         "# Benchmarks",
         "",

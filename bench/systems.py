@@ -23,9 +23,6 @@ VENVS = PEERS / ".venvs"
 SOURCE = BENCH.parent / "src"
 SLOTS = 8
 
-SEED = """INSERT INTO public.tasks (task_type, params)
-SELECT 'noop', '{"sent": 0}' FROM generate_series(1, %s::int)"""
-
 
 @dataclass(frozen=True, kw_only=True)
 class System:
@@ -39,8 +36,6 @@ class System:
     single: int
     remaining: str | None = None
     """SQL that counts what is not finished; Redis systems have nothing like it."""
-    seed: str | None = None
-    """SQL that puts in %s tasks at once; without it the system's own bulk enqueue is used."""
 
     @property
     def ours(self) -> bool:
@@ -80,11 +75,11 @@ LIVE = "SELECT count(*) FROM public.tasks WHERE status IN ('Queued', 'In Progres
 SYSTEMS = (
     System(
         name="limit", label="the limit (bare SQL)", store="postgres", drain=60_000, bulk=100_000, single=1000,
-        remaining=LIVE, seed=SEED,
+        remaining=LIVE,
     ),
     System(
         name="shiftboss", label="Shiftboss", store="postgres", drain=60_000, bulk=100_000, single=1000,
-        remaining=LIVE, seed=SEED,
+        remaining=LIVE,
     ),
     System(
         name="pgqueuer", label="PgQueuer", store="postgres", drain=30_000, bulk=100_000, single=1000,
@@ -98,6 +93,9 @@ SYSTEMS = (
     System(name="dramatiq", label="Dramatiq (Redis)", store="redis", drain=6000, bulk=5000, single=2000),
     System(name="arq", label="arq (Redis)", store="redis", drain=4000, bulk=5000, single=2000),
 )  # fmt: skip
+
+
+SHIFTBOSS = next(system for system in SYSTEMS if system.name == "shiftboss")
 
 
 class Counter:

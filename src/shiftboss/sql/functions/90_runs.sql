@@ -69,14 +69,15 @@ CREATE OR REPLACE TRIGGER follow_task AFTER UPDATE OF status, progress ON public
     WHEN (NEW.run_id IS NOT NULL AND (OLD.status <> NEW.status OR OLD.progress IS DISTINCT FROM NEW.progress))
     EXECUTE FUNCTION shiftboss.follow_task();
 
--- A run's record is never written over: what failed is tried again as a new run.
+-- A run's record is never written over: what failed is tried again as a new run. AFTER, as a BEFORE trigger makes every
+-- update of a task fetch and lock its row once more, whether or not its condition holds.
 CREATE OR REPLACE FUNCTION shiftboss.keep_run_task() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     RAISE EXCEPTION 'task % carries out run %, which has ended', OLD.id, OLD.run_id
         USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Start a new run: shiftboss runs retry ' || OLD.run_id;
 END $$;
 
-CREATE OR REPLACE TRIGGER keep_run_task BEFORE UPDATE OF status ON public.tasks FOR EACH ROW
+CREATE OR REPLACE TRIGGER keep_run_task AFTER UPDATE OF status ON public.tasks FOR EACH ROW
     WHEN (NEW.run_id IS NOT NULL AND NEW.status = 'Queued' AND OLD.status IN ('Complete', 'Failed', 'Cancelled'))
     EXECUTE FUNCTION shiftboss.keep_run_task();
 

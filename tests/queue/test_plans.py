@@ -1,0 +1,125 @@
+"""Guards on cost: no hot call scans the table, and none touches more pages when the table is ten times as large."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.conftest import TEMPLATE, admin, database
+
+pytestmark = pytest.mark.timeout(300)  # the seed is half a million rows
+
+Connection = psycopg.Connection[Any]
+BATCH = 100
+SMALL, LARGE = 20_000, 200_000
+
+SEED = """
+INSERT INTO public.tasks (task_type, params, tenant, priority, status, worker_id, attempts, created_at,
+    generation_started_at, generation_processed_at)
+SELECT 't', '{"n": 1}', CASE n %% 4 WHEN 3 THEN 'other' END, CASE n %% 4 WHEN 2 THEN 10 ELSE 5 END,
+    CASE WHEN n <= %(queued)s THEN 'Queued' ELSE 'Complete' END, CASE WHEN n > %(queued)s THEN 'w' END, 0,
+    now() - interval '1 day' + n * interval '1 millisecond', CASE WHEN n > %(queued)s THEN now() END,
+    CASE WHEN n > %(queued)s THEN now() END
+FROM generate_series(1, %(queued)s * 5 / 2) n
+"""
+
+
+@pytest.fixture(scope="module")
+def sizes(server_url: str) -> Iterator[dict[int, Connection]]:
+    """Two databases, one with ten times the rows of the other, two queued to three finished; a busy worker in each."""
+    opened = {}
+    for size in (SMALL, LARGE):
+        name = f"plans_{uuid.uuid4().hex[:12]}"
+        admin(server_url, f"CREATE DATABASE {name} TEMPLATE {TEMPLATE} STRATEGY file_copy")
+        opened[size] = conn = psycopg.connect(database(server_url, name), autocommit=True)
+        conn.execute(SEED, {"queued": size})
+        conn.execute("SELECT FROM shiftboss.claim('w', %s)", [BATCH])
+        conn.execute("VACUUM (ANALYZE) public.tasks")
+    yield opened
+    for conn in opened.values():
+        name = conn.info.dbname
+        conn.close()
+        admin(server_url, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def held(conn: Connection) -> dict[str, Any]:
+    rows = conn.execute(
+        "SELECT id, lease FROM public.tasks WHERE status = 'In Progress' AND worker_id = 'w'"
+    ).fetchall()
+    return {"ids": [row[0] for row in rows], "leases": [row[1] for row in rows], "count": len(rows)}
+
+
+def nothing(conn: Connection) -> dict[str, Any]:
+    return {}
+
+
+def silent(conn: Connection) -> dict[str, Any]:
+    """The worker stopped beating long ago."""
+    conn.execute("SET LOCAL shiftboss.now = '2199-01-01'")
+    return {}
+
+
+CALLS: dict[str, tuple[str, Callable[[Connection], dict[str, Any]]]] = {
+    "enqueue": ("""SELECT * FROM shiftboss.enqueue('[{"task_type": "t"}]')""", nothing),
+    "claim": ("SELECT * FROM shiftboss.claim('w', 100)", nothing),
+    "claim one": ("SELECT * FROM shiftboss.claim('w', 1)", nothing),
+    "complete": ("SELECT shiftboss.complete(%(ids)s, %(leases)s, array_fill(NULL::jsonb, ARRAY[%(count)s]))", held),
+    "fail": ("SELECT shiftboss.fail(%(ids)s, %(leases)s, array_fill('e'::text, ARRAY[%(count)s]))", held),
+    "defer": (
+        "SELECT shiftboss.defer(%(ids)s, %(leases)s, array_fill(interval '1 s', ARRAY[%(count)s]), NULL)", held),
+    "progress": (
+        "SELECT shiftboss.progress(%(ids)s, %(leases)s, array_fill(5::smallint, ARRAY[%(count)s]), NULL)", held),
+    "extend": ("SELECT shiftboss.extend(%(ids)s, %(leases)s, '1 minute')", held),
+    "beat": ("SELECT * FROM shiftboss.beat('w', %(leases)s)", held),
+    "rescue": ("SELECT * FROM shiftboss.rescue(100)", silent),
+}  # fmt: skip
+
+
+def cost(conn: Connection, call: str) -> tuple[int, int]:
+    """Pages that the call touches, all statements inside included, and its sequential scans of `tasks`."""
+    statement, prepare = CALLS[call]
+    with conn.transaction(force_rollback=True):
+        params = prepare(conn)
+        scans = _scans(conn)
+        [[plan]] = conn.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement}", params).fetchall()
+        root = (json.loads(plan) if isinstance(plan, str) else plan)[0]["Plan"]
+        return root["Shared Hit Blocks"] + root["Shared Read Blocks"], _scans(conn) - scans
+
+
+def _scans(conn: Connection) -> int:
+    row = conn.execute(
+        "SELECT seq_scan FROM pg_stat_xact_user_tables WHERE relid = 'public.tasks'::regclass"
+    ).fetchone()
+    return int(row[0]) if row else 0
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_cost_does_not_grow_with_the_table(sizes: dict[int, Connection], call: str) -> None:
+    costs = {size: min(cost(conn, call) for _ in range(3)) for size, conn in sizes.items()}
+    assert all(scans == 0 for _, scans in costs.values()), f"{call} reads the whole table"
+    small, large = costs[SMALL][0], costs[LARGE][0]
+    # One more level in each index it touches is all that ten times the rows may cost.
+    assert large <= small * 1.5 + 40, f"{call} touched {small} pages at {SMALL} queued and {large} at {LARGE}"
+
+
+def test_statistics_of_an_empty_table_mislead_nobody(empty_statistics: Connection) -> None:
+    for call in ("claim", "complete", "beat"):
+        pages, scans = cost(empty_statistics, call)
+        assert scans == 0, f"{call} reads the whole table"
+        assert pages < 100 * BATCH
+
+
+@pytest.fixture
+def empty_statistics(database_url: str) -> Iterator[Connection]:
+    """A queue that was empty when it was last analysed, and is not any more."""
+    with psycopg.connect(database_url, autocommit=True) as conn:
+        conn.execute("ALTER TABLE public.tasks SET (autovacuum_enabled = false)")
+        conn.execute("ANALYZE public.tasks")
+        conn.execute(SEED, {"queued": SMALL})
+        conn.execute("SELECT FROM shiftboss.claim('w', %s)", [BATCH])
+        yield conn
