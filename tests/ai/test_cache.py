@@ -186,11 +186,11 @@ async def test_the_hit_rate_is_in_the_read_model(db: Database) -> None:
     async with await AI.open(AISettings(providers=["local"]), db) as ai:
         for _ in range(4):
             await ai.complete(ask("I love this happy day"))
-    status = await db.ai.ai_cache_status()
+    status = await db.insights.providers.cache()
     assert [(row["task_type"], row["hits"], row["misses"], float(row["hit_rate"])) for row in status] == [
         ("sentiment_analysis", 3, 1, 0.75)
     ]
-    local = (await db.ai.ai_provider_status())[0]
+    local = (await db.insights.providers.status())[0]
     assert (local["provider"], local["calls_today"], float(local["cache_hit_rate"])) == ("local", 1, 0.75)
     assert float(local["spend_today"]) == 0
 

@@ -218,8 +218,9 @@ async def _database() -> AsyncIterator[Database]:
 @asynccontextmanager
 async def _ai(db: Database) -> AsyncIterator[AI]:
     from shiftboss.ai import AI
+    from shiftboss.model.settings import Settings
 
-    async with await AI.open(None, db) as ai:
+    async with await AI.open(Settings.load().ai, db) as ai:
         yield ai
 
 

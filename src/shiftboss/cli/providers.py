@@ -36,7 +36,7 @@ async def _status() -> list[dict[str, Any]]:
     settings = Settings.load()
     here = configured(settings.ai)
     async with await Database.open() as db:
-        shared = {row["provider"]: row for row in await db.ai.ai_provider_status()}
+        shared = {row["provider"]: row for row in await db.insights.providers.status()}
     names = [*here, *(name for name in shared if name not in here)]
     return [{"provider": name, "configured": here.get(name, False), **shared.get(name, {})} for name in names]
 

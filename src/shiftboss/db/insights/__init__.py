@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from shiftboss.db.insights.fleet import Fleet
 from shiftboss.db.insights.overview import Overview
+from shiftboss.db.insights.providers import Providers
 from shiftboss.db.insights.series import Series
 from shiftboss.db.insights.tasklist import BadCursor, TaskFilter, TaskList, TaskPage
 
@@ -36,6 +37,11 @@ class Insights:
     def series(self) -> Series:
         """What was done when, how fast, how often in vain."""
         return Series(self._db)
+
+    @cached_property
+    def providers(self) -> Providers:
+        """AI providers and the cache of their answers."""
+        return Providers(self._db)
 
     @cached_property
     def overview(self) -> Overview:
