@@ -32,6 +32,7 @@ COMMANDS: dict[str, Command] = {
     "worker": Command("shiftboss.cli.worker:app", "run one worker process: shiftboss worker module:app"),
     "journal": Command("shiftboss.cli.journal:app", "journals: import, show, search, insights, export", "ai"),
     "providers": Command("shiftboss.cli.providers:app", "AI providers: circuit, limits, spend, budget", "ai"),
+    "vectorizer": Command("shiftboss.cli.vectorizer:app", "embeddings that follow your tables", "ai"),
     "supervise": Command("shiftboss.cli.supervise:app", "keep worker processes alive on this host"),
     "pause": Command("shiftboss.cli.fleet:pause", "let supervised workers finish and claim nothing new"),
     "resume": Command("shiftboss.cli.fleet:resume", "let paused workers claim again"),
