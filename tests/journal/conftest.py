@@ -14,7 +14,7 @@ import pytest
 from shiftboss.ai import AI, Answer, Embeddings, Request
 from shiftboss.db import Database
 from shiftboss.journal.parsing import parse
-from shiftboss.journal.pipeline import Pipeline
+from shiftboss.journal.pipeline import ENTRY_STAGES, Pipeline
 from tests.conftest import TEMPLATE, _fresh
 
 SAMPLE = files("shiftboss.journal") / "sample"
@@ -79,9 +79,10 @@ async def write(db: Database, *records: dict[str, Any]) -> list[Any]:
 
 
 async def run(pipeline: Pipeline, rows: Sequence[Any]) -> None:
-    """All stages, in this process."""
-    for row in rows:
-        await pipeline.run_stage("vector_generation", row["id"])
+    """All stages, in this process, each from what the one before has stored."""
+    for stage in ENTRY_STAGES:
+        for row in rows:
+            await pipeline.run_stage(stage, row["id"])
     for user in dict.fromkeys(row["user_id"] for row in rows):
         await pipeline.contextual_processing(user)
         await pipeline.cross_entry_analysis(user)

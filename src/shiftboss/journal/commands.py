@@ -14,6 +14,7 @@ from shiftboss.db import Database
 from shiftboss.journal import graph
 from shiftboss.journal.entry import Entry
 from shiftboss.journal.parsing import Parsed
+from shiftboss.journal.pipeline import STEPS
 from shiftboss.journal.reading import Problem
 from shiftboss.model.errors import UsageError
 
@@ -99,7 +100,7 @@ def _document(row: dict[str, Any]) -> dict[str, Any]:
         "timezone": entry.timezone,
         "parts": entry.parts,
         "metadata": entry.metadata,
-        "results": {name: result.document() for name, result in entry.results.items()},
+        "results": {name: entry.results[name].document() for name in STEPS if name in entry.results},
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from importlib.resources import as_file, files
 
 from rich.console import Console
@@ -14,8 +15,9 @@ from shiftboss.journal.reading import read
 from shiftboss.journal.view import show_hits, show_insights
 from shiftboss.model.errors import ShiftbossError
 
+USERS = ("mara", "jonas", "priya")
 QUESTIONS = ("awake at night with worry about work", "a happy day on the water", "selling bread")
-TOLD = 6
+TOLD = 7
 
 
 async def demo(db: Database, ai: AI, console: Console) -> None:
@@ -23,32 +25,37 @@ async def demo(db: Database, ai: AI, console: Console) -> None:
 
     Run again, it finds everything done already and only tells.
     """
+    started = time.monotonic()
     imported = await import_sample(db)
     counts = imported.outcomes
-    console.print(
-        f"{counts.total()} journal entries: {counts['new']} new, {counts['same']} known", highlight=False
-    )
+    new, known = counts["new"], counts["same"]
+    console.print(f"{counts.total()} journal entries: {new} new, {known} known", highlight=False)
     failed = await follow(db, imported.tasks, console)
     if failed:
-        raise ShiftbossError(
-            f"{len(failed)} tasks did not succeed, the first: {failed[0].error}",
-            hint="`shiftboss journal process`",
-        )
+        why = (failed[0].error or failed[0].status).splitlines()[0]
+        message = f"{len(failed)} tasks did not succeed, the first: {why}"
+        raise ShiftbossError(message, hint="`shiftboss journal process` tries again")
+    if imported.tasks:
+        seconds = time.monotonic() - started
+        console.print(f"{len(imported.tasks)} tasks in {seconds:.1f} s", highlight=False)
     await tell(db, ai, console)
 
 
 async def import_sample(db: Database) -> commands.Imported:
     """The sample's entries, and tasks for all that are not analysed yet."""
     with as_file(files("shiftboss.journal") / "sample") as folder:
-        imported = await commands.import_entries(db, read(sorted(folder.glob("*.jsonl"))), process=False)
-    imported.tasks = await commands.process(db)
+        sample = read(folder / f"{user}.jsonl" for user in USERS)
+        imported = await commands.import_entries(db, sample, process=False)
+    for user in USERS:
+        imported.tasks += await commands.process(db, user)
     return imported
 
 
 async def tell(db: Database, ai: AI, console: Console) -> None:
-    for row in await commands.status(db):
+    """What was found about each writer, and what a few questions find."""
+    for user in USERS:
         console.print()
-        show_insights(console, await commands.insights(db, row["user_id"]), most=TOLD)
+        show_insights(console, await commands.insights(db, user), most=TOLD)
     for question in QUESTIONS:
         console.print()
         show_hits(console, question, await commands.search(db, ai, question, limit=3))

@@ -16,7 +16,7 @@ from uuid import UUID
 from shiftboss.ai import AI
 from shiftboss.db import Database
 from shiftboss.journal.analysis import ANALYSIS
-from shiftboss.journal.context import context_results, reference_result
+from shiftboss.journal.context import CONTEXTS, context_results, reference_result
 from shiftboss.journal.cross_entry import analyse
 from shiftboss.journal.entry import Entry, Result, digest
 from shiftboss.journal.history import History, Moment
@@ -31,6 +31,7 @@ from shiftboss.model.errors import UsageError
 ENTRY_STAGES = {stage.name: stage for stage in (STRUCTURING, ANALYSIS, VECTORS)}
 USER_STAGES = ("contextual_processing", "cross_entry_analysis", "insight_generation")
 STEP_STAGE = {step.name: stage for stage in ENTRY_STAGES.values() for step in stage.steps}
+STEPS = (*STEP_STAGE, "cross_reference_embedding", *CONTEXTS)  # every result of an entry, in order
 INDEXED = 256
 CROSS_ENTRY_VERSION = 1
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -39,7 +40,9 @@ def coloured_sparkline(moods: Sequence[float | None]) -> Text:
 def show_hits(console: Console, query: str, hits: Sequence[Mapping[str, Any]]) -> None:
     if not console.is_terminal:
         for hit in hits:
-            console.out(f"{hit['score']:.3f}\t{hit['user']}\t{hit['external_id']}\t{_line(hit['excerpt'])}")
+            _plain(
+                console, f"{hit['score']:.3f}\t{hit['user']}\t{hit['external_id']}\t{_line(hit['excerpt'])}"
+            )
         return
     table = Table(title=f"“{query}”", title_justify="left", box=None, header_style="dim")
     for name in ("score", "entry", "written", "text"):
@@ -55,26 +58,30 @@ def show_entry(console: Console, entry: Mapping[str, Any]) -> None:
     title = f"{entry['external_id']} · {entry['user']} · {entry['written_at'][:16]} · {state}"
     body = "\n\n".join(_part(part) for part in entry["parts"])
     if console.is_terminal:
-        console.print(Panel(body, title=title, title_align="left", border_style="cyan"))
+        console.print(Panel(Text(body), title=title, title_align="left", border_style="cyan"))
     else:
-        console.out(f"{title}\n\n{body}\n")
+        _plain(console, f"{title}\n\n{body}\n")
     for name, result in entry["results"].items():
         if name not in HIDDEN:
-            console.out(f"{name}  (confidence {result['confidence_score']:.2f})")
+            sure = (f"  {result['confidence_score']:.2f}", "dim")
+            console.print(Text.assemble((name, "bold"), sure), soft_wrap=True)
             for key, value in result["processed_data"].items():
-                console.out(f"    {key}: {_short(value)}")
+                console.print(Text(f"    {key}: {_short(value)}"), soft_wrap=not console.is_terminal)
 
 
 def _part(part: Mapping[str, Any]) -> str:
-    prefix = {"voice_transcript": "[voice] ", "image_description": "[image] "}.get(part["kind"], "")
-    return (
-        f"{prefix}{part['content']}".replace("[", "(", 1).replace("]", ")", 1) if prefix else part["content"]
-    )
+    prefix = {"voice_transcript": "(voice) ", "image_description": "(image) "}.get(part["kind"], "")
+    return f"{prefix}{part['content']}"
 
 
 def _short(value: Any, most: int = 150) -> str:
     text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
     return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _plain(console: Console, line: str) -> None:
+    """A line as it is; the console would turn its tabs into spaces."""
+    print(line, file=console.file)
 
 
 def _line(text: str) -> str:
@@ -93,10 +100,20 @@ def show_insights(console: Console, found: Mapping[str, Any], *, most: int | Non
         if names:
             shown = [(f"{entity['name']} {entity['mentions']}", colour(entity["mood"])) for entity in names]
             console.print(Text.assemble((f"  {title}: ", "dim"), *_commas(shown)))
-    for told in found["insights"][:most]:
+    for told in varied(found["insights"])[:most] if most else found["insights"]:
         sign = SIGNS.get(told["kind"], "·")
         line = Text.assemble(f"  {sign} ", told["text"], (f"  {told['confidence']:.2f}", "dim"))
         console.print(line, soft_wrap=not console.is_terminal)
+
+
+def varied(insights: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The same insights with the surest of every kind first, then the second of every kind, and so on."""
+    seen: Counter[str] = Counter()
+    ranked = []
+    for told in insights:
+        ranked.append((seen[told["kind"]], told))
+        seen[told["kind"]] += 1
+    return [told for _, told in sorted(ranked, key=lambda item: item[0])]
 
 
 def _commas(items: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -106,9 +123,9 @@ def _commas(items: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
 def show_status(console: Console, rows: Sequence[Mapping[str, Any]]) -> None:
     columns = ("user_id", "entries", "processed", "results", "people", "places", "concepts", "insights")
     if not console.is_terminal:
-        console.out("\t".join(columns))
+        _plain(console, "\t".join(columns))
         for row in rows:
-            console.out("\t".join(str(row[name]) for name in columns))
+            _plain(console, "\t".join(str(row[name]) for name in columns))
         return
     table = Table(box=None, header_style="dim")
     for name in columns:

@@ -58,10 +58,10 @@ LANGUAGE sql STABLE AS $$
     SELECT e.id, e.user_id, e.external_id, e.revision, e.processed_revision, e.written_at, e.timezone, e.parts,
            e.metadata, e.source,
            coalesce((
-               SELECT jsonb_object_agg(r.task_type, jsonb_strip_nulls(jsonb_build_object(
+               SELECT jsonb_object_agg(r.task_type, jsonb_build_object(
                           'input_hash', r.input_hash, 'processed_data', r.processed_data,
                           'confidence_score', r.confidence_score, 'provider', r.provider, 'model', r.model,
-                          'vector', m.vector::text::jsonb)))
+                          'vector', m.vector::text::jsonb))
                FROM journal.results r
                LEFT JOIN journal.embeddings m
                    ON m.entry_id = r.entry_id AND m.kind = journal.embedding_kind(r.task_type)
