@@ -81,8 +81,7 @@ async def write(db: Database, *records: dict[str, Any]) -> list[Any]:
 async def run(pipeline: Pipeline, rows: Sequence[Any]) -> None:
     """All stages, in this process, each from what the one before has stored."""
     for stage in ENTRY_STAGES:
-        for row in rows:
-            await pipeline.run_stage(stage, row["id"])
+        await asyncio.gather(*(pipeline.run_stage(stage, row["id"]) for row in rows))
     for user in dict.fromkeys(row["user_id"] for row in rows):
         await pipeline.contextual_processing(user)
         await pipeline.cross_entry_analysis(user)
