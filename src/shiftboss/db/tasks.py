@@ -227,8 +227,9 @@ def encode(tasks: Sequence[NewTask]) -> Jsonb:
 
 
 def _parents_first(tasks: Sequence[NewTask]) -> Sequence[NewTask]:
+    """As they are, if no parent comes after its child: then rows come back in the order of `tasks`."""
     here = {task.id: task for task in tasks if task.id is not None}
-    if not any(task.depends_on and not here.keys().isdisjoint(task.depends_on) for task in tasks):
+    if _in_order(tasks, set(here)):
         return tasks
     try:
         order = TopologicalSorter(
@@ -240,6 +241,15 @@ def _parents_first(tasks: Sequence[NewTask]) -> Sequence[NewTask]:
             "tasks depend on each other in a cycle: " + " → ".join(map(str, error.args[1]))
         ) from None
     return [*ranked, *(task for task in tasks if task.id is None)]
+
+
+def _in_order(tasks: Sequence[NewTask], coming: set[UUID]) -> bool:
+    for task in tasks:
+        if task.depends_on and not coming.isdisjoint(task.depends_on):
+            return False
+        if task.id is not None:
+            coming.discard(task.id)
+    return True
 
 
 def _fields(task: NewTask) -> dict[str, Any]:

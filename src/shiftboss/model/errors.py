@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 
 class ShiftbossError(Exception):
     """Root of everything Shiftboss raises on purpose."""
@@ -28,6 +30,12 @@ class NotFound(ShiftbossError):
 
 class ConfigError(UsageError):
     """A setting is unknown, malformed or contradicts another."""
+
+
+class NotFound(ShiftbossError):
+    """What was named is not there."""
+
+    exit_code = 3
 
 
 class DatabaseError(ShiftbossError):
@@ -65,3 +73,44 @@ class Defer(ShiftbossError):
         super().__init__(f"{reason}, again in {seconds:.1f} s", hint=hint)
         self.reason = reason
         self.seconds = seconds
+
+
+class TaskError(ShiftbossError):
+    """A task that was waited for has no result to give."""
+
+    exit_code = 8
+
+    def __init__(self, id: UUID, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.id = id
+
+
+class TaskFailed(TaskError):
+    """It failed for good; `error` is its last error with the traceback."""
+
+    def __init__(self, id: UUID, error: str | None) -> None:
+        first = (error or "no reason given").partition("\n")[0]
+        super().__init__(id, f"task {id} failed: {first}", hint=f"shiftboss tasks show {id}")
+        self.error = error
+
+
+class TaskCancelled(TaskError):
+    """It was cancelled, by somebody or because a task it depends on failed."""
+
+    def __init__(self, id: UUID, reason: str | None) -> None:
+        super().__init__(id, f"task {id} was cancelled: {reason or 'no reason given'}")
+        self.reason = reason
+
+
+class ResultTimeout(TaskError, TimeoutError):
+    """It has not ended in the time given; it goes on."""
+
+    exit_code = 9
+
+    def __init__(self, id: UUID, seconds: float) -> None:
+        hint = f"is a worker running? `shiftboss why {id}` tells what it waits for"
+        super().__init__(id, f"task {id} has not ended within {seconds:g} s", hint=hint)
+
+
+class ResultInvalid(ShiftbossError):
+    """A result is not of the type that its function promises."""

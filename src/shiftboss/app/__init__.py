@@ -1,0 +1,44 @@
+"""The Python API: an app and its tasks, handles of results, graphs, a sync facade. May call every room below.
+
+```python
+from shiftboss import App
+
+app = App("shop")
+
+@app.task()
+async def greet(name: str) -> str:
+    return f"Hello, {name}"
+```
+
+`shiftboss.app:fleet` is the app of everything Shiftboss can do by itself: journal, bots, vectorizer.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shiftboss.app.app import App
+from shiftboss.app.calls import Call, chain, group, parents
+from shiftboss.app.handle import Group, Handle
+from shiftboss.app.task import AsyncTask, PlainTask, Task
+
+__all__ = [
+    "App",
+    "AsyncTask",
+    "Call",
+    "Group",
+    "Handle",
+    "PlainTask",
+    "Task",
+    "chain",
+    "group",
+    "parents",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "fleet":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from shiftboss.app.fleet import fleet
+
+    return fleet

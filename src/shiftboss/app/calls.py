@@ -1,0 +1,99 @@
+"""Calls to be made: a handler, its arguments and terms, and what must be done before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, Generic, TypeVar
+from uuid import UUID
+
+from shiftboss.model.task import DependencyPolicy, NewTask, new_id
+from shiftboss.worker.context import Context
+from shiftboss.worker.handlers import Handler
+
+R_co = TypeVar("R_co", covariant=True)
+AnyCall = TypeVar("AnyCall", bound="Call[Any]")
+
+
+@dataclass(frozen=True, eq=False)
+class Call(Generic[R_co]):
+    """A task that is not in the queue yet. Calls form a graph by `after`; `app.enqueue` puts all of it in."""
+
+    handler: Handler
+    params: dict[str, Any]
+    decode: Callable[[Any], R_co]
+    terms: dict[str, Any] = field(default_factory=dict)
+    id: UUID = field(default_factory=new_id)
+    before: list[Call[Any] | UUID] = field(default_factory=list)
+
+    def after(
+        self: AnyCall, *others: Call[Any] | UUID, on_failure: DependencyPolicy | None = None
+    ) -> AnyCall:
+        """Wait for these; `on_failure` says what becomes of this one when one of them fails (cancel)."""
+        self.before.extend(others)
+        if on_failure is not None:
+            self.terms["on_dependency_failure"] = on_failure
+        return self
+
+    def new_task(self) -> NewTask:
+        terms = {"id": self.id, **self.terms}
+        if self.before:
+            terms["depends_on"] = [x.id if isinstance(x, Call) else x for x in self.before]
+        return self.handler.new_task(self.params, **terms)
+
+
+def chain(*calls: Call[Any]) -> list[Call[Any]]:
+    """One after the other: each waits for the one before it.
+
+    >>> from shiftboss import App, chain
+    >>> app = App("factory")
+    >>> @app.task()
+    ... async def step(name: str) -> str:
+    ...     return name
+    >>> first, second = chain(step.call("cut"), step.call("weld"))
+    >>> second.before == [first]
+    True
+    """
+    for earlier, later in pairwise(calls):
+        later.after(earlier)
+    return list(calls)
+
+
+def group(*calls: Call[R_co], then: Call[Any] | None = None) -> list[Call[Any]]:
+    """Side by side; `then` waits for all of them.
+
+    >>> from shiftboss import App, group
+    >>> app = App("kitchen")
+    >>> @app.task()
+    ... async def cook(dish: str) -> str:
+    ...     return dish
+    >>> *dishes, dinner = group(cook.call("soup"), cook.call("rice"), then=cook.call("dinner"))
+    >>> dinner.before == dishes
+    True
+    """
+    return list(calls) if then is None else [*calls, then.after(*calls)]
+
+
+def whole(calls: Iterable[Call[Any]]) -> list[Call[Any]]:
+    """These and everything they wait for, each once, parents first."""
+    found: dict[UUID, Call[Any]] = {}
+    seen: set[UUID] = set()
+    stack: list[tuple[Call[Any], bool]] = [(call, False) for call in reversed(list(calls))]
+    while stack:
+        call, ready = stack.pop()
+        if ready:
+            found[call.id] = call
+        elif call.id not in seen:  # a cycle ends here; the enqueue refuses it in words
+            seen.add(call.id)
+            earlier = [x for x in call.before if isinstance(x, Call)]
+            stack += [(call, True), *((x, False) for x in reversed(earlier))]
+    return list(found.values())
+
+
+async def parents(ctx: Context) -> Sequence[Any]:
+    """Inside a handler: the results of the tasks that this one waited for, in the order of `after`."""
+    task = await ctx.db.tasks.get(ctx.id)
+    ids: list[UUID] = (task or {}).get("depends_on") or []
+    by_id = {result.id: result.result for result in await ctx.db.tasks.watch(ids)}
+    return [by_id.get(id) for id in ids]

@@ -1,0 +1,39 @@
+"""The types of `@app.task()`: what a function becomes, with its context argument left out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any, Concatenate, ParamSpec, TypeVar, overload
+
+from shiftboss.app.task import AsyncTask, PlainTask
+from shiftboss.worker.context import Context
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class TaskDecorator:
+    """Four shapes of function, each with its own type of task."""
+
+    def __init__(self, decorate: Callable[[Callable[..., Any]], Any]) -> None:
+        self._decorate = decorate
+
+    # The order decides: a checker takes the first that fits, and a coroutine would also do as a plain result.
+    @overload
+    def __call__(  # type: ignore[overload-overlap]
+        self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]]
+    ) -> AsyncTask[P, R]: ...
+
+    @overload
+    def __call__(  # type: ignore[overload-overlap]
+        self, function: Callable[P, Coroutine[Any, Any, R]]
+    ) -> AsyncTask[P, R]: ...
+
+    @overload
+    def __call__(self, function: Callable[Concatenate[Context, P], R]) -> PlainTask[P, R]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, R]) -> PlainTask[P, R]: ...
+
+    def __call__(self, function: Callable[..., Any]) -> Any:
+        return self._decorate(function)

@@ -1,0 +1,89 @@
+"""Handles: waiting for the results of tasks that somebody else runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from uuid import UUID
+
+from shiftboss.model.errors import NotFound, TaskCancelled, TaskFailed
+from shiftboss.model.task import Cancel, Reason, Result, Status
+
+if TYPE_CHECKING:
+    from shiftboss.app.app import App
+
+R_co = TypeVar("R_co", covariant=True)
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Handle(Generic[R_co]):
+    """One task in the queue. `created` is False when its dedup_key was live already: this is that task."""
+
+    def __init__(
+        self, id: UUID, app: App, *, decode: Callable[[Any], R_co] | None = None, created: bool = True
+    ) -> None:
+        self.id = id
+        self.created = created
+        self._app = app
+        self._decode = decode
+
+    def __repr__(self) -> str:
+        return f"<handle of task {self.id}>"
+
+    async def result(self, timeout: float | None = None) -> R_co:
+        """What the task returned, as soon as it has. Raises TaskFailed, TaskCancelled or ResultTimeout."""
+        [outcome] = await (await self._app.link()).mailbox.wait([self.id], timeout)
+        return self.unwrap(outcome)
+
+    def unwrap(self, outcome: Result) -> R_co:
+        """The value of a result, or its error raised."""
+        if outcome.status == Status.FAILED:
+            raise TaskFailed(outcome.id, outcome.error)
+        if outcome.status == Status.CANCELLED:
+            raise TaskCancelled(outcome.id, outcome.error)
+        value: R_co = self._decode(outcome.result) if self._decode else outcome.result
+        return value
+
+    async def status(self) -> Status:
+        """How the task stands now."""
+        return Status((await self.look())["status"])
+
+    async def look(self) -> dict[str, Any]:
+        """The whole row: status, attempts, progress, progress_message, worker_id and so on."""
+        row = await (await self._app.database()).tasks.get(self.id)
+        if row is None:
+            raise NotFound(f"there is no task {self.id}", hint="it may have been pruned")
+        return row
+
+    async def cancel(self, reason: str | None = None) -> Cancel:
+        """End it if it is queued, ask it to stop if it runs."""
+        [cancel] = await (await self._app.database()).tasks.cancel([self.id], reason)
+        return cancel
+
+    async def why(self) -> list[Reason]:
+        """Why it waits, one reason each, with what to do about it."""
+        return await (await self._app.database()).tasks.why(self.id)
+
+
+class Group(Generic[T_co]):
+    """Handles that belong together."""
+
+    def __init__(self, handles: Sequence[Handle[T_co]], app: App) -> None:
+        self.handles = list(handles)
+        self._app = app
+
+    def __iter__(self) -> Iterator[Handle[T_co]]:
+        return iter(self.handles)
+
+    def __len__(self) -> int:
+        return len(self.handles)
+
+    async def outcomes(self, timeout: float | None = None) -> list[Result]:
+        """How each ended, good or bad, in order."""
+        mailbox = (await self._app.link()).mailbox
+        return await mailbox.wait([handle.id for handle in self.handles], timeout)
+
+    async def results(self, timeout: float | None = None) -> list[T_co]:
+        """All results in order; the first that failed is raised, once all have ended."""
+        outcomes = await self.outcomes(timeout)
+        return [handle.unwrap(outcome) for handle, outcome in zip(self.handles, outcomes, strict=True)]

@@ -1,0 +1,53 @@
+"""What an app holds open in one event loop: its database and its mailbox."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Self
+
+from shiftboss.app.mailbox import Mailbox
+from shiftboss.db import Database
+from shiftboss.model.settings import Settings
+from shiftboss.worker.process import Post, member
+from shiftboss.worker.runtime import Worker
+from shiftboss.worker.source import DatabaseSource
+
+if TYPE_CHECKING:
+    from shiftboss.app.app import App
+
+
+class Link:
+    """An open database; closed by us if we opened it."""
+
+    def __init__(self, db: Database, *, owned: bool = True) -> None:
+        settings = Settings.load()
+        self.db = db
+        self._owned = owned
+        self._listen_url = settings.database.direct_url or db.url
+        self.mailbox = Mailbox(db, self._listen_url, settings.worker.poll_seconds)
+
+    @classmethod
+    async def open(cls, url: str | None) -> Self:
+        return cls(await Database.open(url))
+
+    async def close(self) -> None:
+        await self.mailbox.close()
+        if self._owned:
+            await self.db.close()
+
+    @asynccontextmanager
+    async def worker(
+        self, app: App, queues: list[str] | None, concurrency: int | None
+    ) -> AsyncIterator[Worker]:
+        settings = Settings.load()
+        if concurrency is not None:
+            chosen = settings.worker.model_copy(update={"concurrency": concurrency})
+            settings = settings.model_copy(update={"worker": chosen})
+        post = Post(id=f"{socket.gethostname()}:{os.getpid()}:{app.name}", queues=queues)
+        source = DatabaseSource(self.db, listen_url=self._listen_url, listening=settings.worker.listen)
+        chosen_member = member(post, app.handlers, settings)
+        async with Worker(source, app.handlers, chosen_member, settings.worker, db=self.db) as worker:
+            yield worker

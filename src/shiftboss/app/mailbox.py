@@ -1,0 +1,97 @@
+"""Where results are waited for: one LISTEN for all who wait, polling behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from uuid import UUID
+
+from shiftboss.db import Database
+from shiftboss.db.listen import listen
+from shiftboss.lifecycle import sleep
+from shiftboss.model.errors import NotFound, ResultTimeout
+from shiftboss.model.task import Result
+
+CHANNEL = "shiftboss_results"
+LOOK_SECONDS = 0.01
+# Of a crowd only some are watched at a time: watching writes to rows that workers want to claim.
+AT_ONCE = 200
+
+
+class Mailbox:
+    """Results of any number of tasks for any number of waiters of one event loop."""
+
+    def __init__(self, db: Database, listen_url: str | None = None, poll_seconds: float = 1.0) -> None:
+        self._db = db
+        self._url = listen_url or db.url
+        self._poll = poll_seconds
+        self._waiting: dict[str, set[asyncio.Event]] = defaultdict(set)
+        self._ear: asyncio.Task[None] | None = None
+
+    async def wait(self, ids: Sequence[UUID], timeout: float | None = None) -> list[Result]:
+        """Results in the order of `ids`, when all have ended."""
+        ends = None if timeout is None else time.monotonic() + timeout
+        results: list[Result] = []
+        for start in range(0, len(ids), AT_ONCE):
+            results += await self._wait(ids[start : start + AT_ONCE], timeout or 0, ends)
+        return results
+
+    async def _wait(self, ids: Sequence[UUID], timeout: float, ends: float | None) -> list[Result]:
+        done: dict[UUID, Result] = {}
+        with self._waits(ids) as woken:
+            while True:
+                woken.clear()
+                left = [id for id in ids if id not in done]
+                found = await self._db.tasks.watch(left)
+                _require(left, found)
+                done |= {result.id: result for result in found if result.done}
+                if len(done) == len(set(ids)):
+                    return [done[id] for id in ids]
+                pause = self._poll if ends is None else min(self._poll, ends - time.monotonic())
+                if pause <= 0:
+                    raise ResultTimeout(next(id for id in left if id not in done), timeout)
+                if await sleep(pause, woken) and len(left) > 1:  # those that end together are one look
+                    await asyncio.sleep(LOOK_SECONDS)
+
+    @contextmanager
+    def _waits(self, ids: Sequence[UUID]) -> Iterator[asyncio.Event]:
+        woken = asyncio.Event()
+        if self._ear is None or self._ear.done():
+            self._ear = asyncio.create_task(self._listen(), name="mailbox")
+        for id in ids:
+            self._waiting[str(id)].add(woken)
+        try:
+            yield woken
+        finally:
+            for id in ids:
+                self._waiting[str(id)].discard(woken)
+                if not self._waiting[str(id)]:
+                    del self._waiting[str(id)]
+
+    async def _listen(self) -> None:
+        async for notice in listen(self._url, [CHANNEL]):
+            if notice.payload:
+                wake = self._waiting.get(notice.payload, set())
+            else:  # some may have been missed: all look for themselves
+                wake = {event for events in self._waiting.values() for event in events}
+            for event in wake:
+                event.set()
+
+    async def close(self) -> None:
+        if self._ear is not None:
+            self._ear.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._ear
+            self._ear = None
+
+
+def _require(ids: Sequence[UUID], found: Sequence[Result]) -> None:
+    missing = set(ids) - {result.id for result in found}
+    if missing:
+        raise NotFound(
+            f"there is no task {min(missing)}",
+            hint="it may have been pruned, or the transaction that enqueues it is not committed yet",
+        )

@@ -1,0 +1,181 @@
+"""A task type in Python: call it, enqueue it, map it. Type checkers know its arguments and its result."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from datetime import datetime, timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar
+from uuid import UUID
+
+from pydantic import PydanticUserError, TypeAdapter, ValidationError
+from pydantic_core import to_jsonable_python
+
+from shiftboss.app.calls import Call
+from shiftboss.app.handle import Group, Handle
+from shiftboss.app.inline import inline_context
+from shiftboss.model.errors import ResultInvalid
+from shiftboss.model.task import DependencyPolicy
+from shiftboss.worker.handlers import BadArguments, Handler
+
+if TYPE_CHECKING:
+    from shiftboss.app.app import App
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Task(Generic[P, R]):
+    """What `@app.task()` makes of a function. `function` is the function itself."""
+
+    def __init__(self, app: App, handler: Handler, terms: Mapping[str, Any] | None = None) -> None:
+        self.app = app
+        self.handler = handler
+        self.function: Callable[..., Any] = handler.function
+        self._terms = dict(terms or {})
+        self.__doc__ = handler.function.__doc__
+        self.__name__ = handler.function.__name__
+        self.__wrapped__ = handler.function
+
+    @property
+    def name(self) -> str:
+        """The task type."""
+        return self.handler.name
+
+    def __repr__(self) -> str:
+        return f"<task {self.name}>"
+
+    def options(
+        self,
+        *,
+        queue: str | None = None,
+        priority: int | None = None,
+        delay: timedelta | float | None = None,
+        run_at: datetime | None = None,
+        deadline: datetime | None = None,
+        timeout: timedelta | float | None = None,
+        dedup_key: str | None = None,
+        concurrency_key: str | None = None,
+        max_attempts: int | None = None,
+        backoff: timedelta | float | None = None,
+        backoff_max: timedelta | float | None = None,
+        tenant: str | None = None,
+        region: str | None = None,
+        on_dependency_failure: DependencyPolicy | None = None,
+        requires: dict[str, Any] | None = None,
+        metadata: dict[str, Any] | None = None,
+    ) -> Self:
+        """The same task under other terms; seconds may be given as plain numbers.
+
+        >>> import asyncio
+        >>> from shiftboss import App
+        >>> app = App("post")
+        >>> @app.task()
+        ... async def remind(name: str) -> None: ...
+        >>> async def main() -> None:
+        ...     tomorrow = remind.options(delay=86400, dedup_key="remind-ann")
+        ...     one, two = await tomorrow.enqueue("Ann"), await tomorrow.enqueue("Ann")
+        ...     print(one.id == two.id, two.created)
+        >>> asyncio.run(main())
+        True False
+        """
+        given = {name: value for name, value in locals().items() if name != "self" and value is not None}
+        for name in given.keys() & {"delay", "timeout", "backoff", "backoff_max"}:
+            if isinstance(given[name], int | float):
+                given[name] = timedelta(seconds=given[name])
+        return type(self)(self.app, self.handler, self._terms | given)
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
+        """A call to be made later: a part of a graph, or of somebody's transaction (`app.enqueue`)."""
+        return Call(self.handler, self._encode(*args, **kwargs), self.decode, dict(self._terms))
+
+    async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+        """Put one task into the queue. The arguments are checked here, before anything is stored."""
+        return await self.app.enqueue(self.call(*args, **kwargs))
+
+    async def map(self, inputs: Iterable[Any]) -> Group[R]:
+        """One task per input, which is its first argument; all of them go in by one statement.
+
+        >>> import asyncio
+        >>> from shiftboss import App
+        >>> app = App("maths")
+        >>> @app.task()
+        ... async def square(n: int) -> int:
+        ...     return n * n
+        >>> async def main() -> None:
+        ...     async with app.worker():
+        ...         squares = await square.map(range(5))
+        ...         print(await squares.results(timeout=30))
+        >>> asyncio.run(main())
+        [0, 1, 4, 9, 16]
+        """
+        call: Callable[..., Call[R]] = self.call
+        return await self.app.enqueue_all([call(value) for value in inputs])
+
+    async def starmap(self, inputs: Iterable[Mapping[str, Any]]) -> Group[R]:
+        """As `map`, with several named arguments each."""
+        call: Callable[..., Call[R]] = self.call
+        return await self.app.enqueue_all([call(**named) for named in inputs])
+
+    def handle(self, id: UUID) -> Handle[R]:
+        """The handle of a task that was enqueued elsewhere."""
+        return Handle(id, self.app, decode=self.decode)
+
+    def _encode(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        try:
+            named = self._signature.bind(*args, **kwargs).arguments
+        except TypeError as error:
+            raise BadArguments(f"arguments of {self.name} do not fit: {error}") from None
+        for parameter in self._signature.parameters.values():
+            if parameter.kind is parameter.VAR_KEYWORD:
+                named |= named.pop(parameter.name, {})
+        bound = self.handler.bind(dict(named))
+        encoded: dict[str, Any] = to_jsonable_python({name: bound[name] for name in named})
+        return encoded
+
+    @cached_property
+    def _signature(self) -> inspect.Signature:
+        signature = inspect.signature(self.function)
+        parameters = list(signature.parameters.values())
+        return signature.replace(parameters=parameters[1:] if self.handler.wants_context else parameters)
+
+    def decode(self, result: Any) -> R:
+        """The JSON of a result as the type that the function returns."""
+        if self._returns is None:
+            decoded: R = result
+            return decoded
+        try:
+            return self._returns.validate_python(result)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            raise ResultInvalid(
+                f"the result of {self.name} is not what it promises: {first['msg']}",
+                hint="correct the return annotation of the function, or what ran in its place",
+            ) from None
+
+    @cached_property
+    def _returns(self) -> TypeAdapter[R] | None:
+        hint = self.handler._hints.get("return", Any)
+        try:
+            return None if hint is Any else TypeAdapter(hint)
+        except PydanticUserError:  # not a type that data can be checked against
+            return None
+
+
+class AsyncTask(Task[P, R]):
+    """Of an `async def`: a direct call is awaited and runs here and now, without queue or worker."""
+
+    async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        context = inline_context(self.handler)
+        call: Callable[..., Coroutine[Any, Any, R]] = self.function
+        return await (call(context, *args, **kwargs) if context else call(*args, **kwargs))
+
+
+class PlainTask(Task[P, R]):
+    """Of a plain `def`: a direct call runs here and now, without queue or worker."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        context = inline_context(self.handler)
+        call: Callable[..., R] = self.function
+        return call(context, *args, **kwargs) if context else call(*args, **kwargs)

@@ -1,0 +1,207 @@
+"""The test kit: run a task inline, drain a queue, move the clock. On a real database, thrown away afterwards.
+
+With pytest and pytest-asyncio:
+
+```python
+@pytest.fixture
+async def kit():
+    async with Kit.open(app) as kit:
+        yield kit
+
+async def test_a_reminder_is_sent_tomorrow(kit):
+    await remind.options(delay=86400).enqueue("Ann")
+    assert await kit.drain() == []
+    await kit.move(days=1)
+    [report] = await kit.drain()
+    assert isinstance(report.outcome, Complete)
+```
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import shutil
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from pathlib import Path
+from typing import Self, TypeVar
+from urllib.parse import urlsplit, urlunsplit
+
+import orjson
+
+from shiftboss.app import App, Call
+from shiftboss.app.inline import ignore, inline_claim
+from shiftboss.db.connection import Connection, connect
+from shiftboss.db.database import Database
+from shiftboss.db.embedded import EmbeddedServer
+from shiftboss.db.migrate import migrate
+from shiftboss.model.errors import TaskCancelled, TaskFailed
+from shiftboss.model.task import Cancelled, Claimed, Complete, Fail, Postpone, Report, new_id
+from shiftboss.model.worker import Capabilities, Member
+from shiftboss.worker.executor import Attempt, Executor
+from shiftboss.worker.source import DatabaseSource
+
+__all__ = ["Cancelled", "Complete", "Fail", "Kit", "Postpone", "Report", "fresh_database", "run"]
+
+R = TypeVar("R")
+TEMPLATE = "shiftboss_template"
+# Nothing here has to outlive the test.
+FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+
+# A stopped clock still tells what came first: tasks of one enqueue are a microsecond apart.
+TICK = timedelta(milliseconds=10)
+
+
+async def run(call: Call[R], *, attempt: int = 1, db: Database | None = None) -> R:
+    """Run one task here and now as a worker would: arguments checked, deadline kept, result made JSON.
+
+    Raises TaskFailed when the task does not complete.
+
+    >>> from shiftboss import App
+    >>> app = App("kit")
+    >>> @app.task()
+    ... def double(n: int) -> int:
+    ...     return 2 * n
+    >>> asyncio.run(run(double.call(21)))
+    42
+    """
+    claimed = inline_claim(call.handler, call.params)._replace(attempt=attempt)
+    handlers = App("inline").handlers
+    handlers.add(call.handler)
+    executor = Executor(handlers, ignore, db)
+    try:
+        outcome = (await _attempt(executor, claimed)).outcome
+    finally:
+        await executor.close()
+    match outcome:
+        case Complete(result):
+            return call.decode(None if result is None else orjson.loads(result))
+        case Cancelled():
+            raise TaskCancelled(claimed.id, None)
+        case Postpone(seconds, reason):
+            raise TaskFailed(claimed.id, f"it was put off by {seconds:g} s: {reason}")
+        case Fail(error):
+            raise TaskFailed(claimed.id, error)
+
+
+class Kit:
+    """A throw-away database behind an app. Make one with `Kit.open(app)`."""
+
+    def __init__(self, app: App, db: ClockedDatabase) -> None:
+        self.app = app
+        self.db = db
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, app: App, url: str | None = None) -> AsyncIterator[Self]:
+        """On `url`, or on a fresh database of an embedded server that lasts as long as this process."""
+        if url is None:
+            async with fresh_database() as fresh, cls.open(app, fresh) as kit:
+                yield kit
+            return
+        async with await ClockedDatabase.open(url) as db:
+            await app.use(db)
+            try:
+                yield cls(app, db)
+            finally:
+                await app.close()
+
+    async def drain(self, queue: str | None = None, *, limit: int = 10_000) -> list[Report]:
+        """Claim, run and report until nothing is due, new tasks included; what happened, in order.
+
+        Tasks fail and come back as they would in a fleet: move the clock to see a retry with backoff.
+        """
+        source, reports = DatabaseSource(self.db, listening=False), list[Report]()
+        executor = Executor(self.app.handlers, ignore, self.db)
+        types = sorted(handler.name for handler in self.app.handlers)
+        await source.join(
+            Member(
+                id=f"kit:{new_id()}",
+                queues=[queue] if queue else None,
+                capabilities=Capabilities(task_types=types),
+                lease_seconds=86400,
+            )
+        )
+        try:
+            while len(reports) < limit and (claimed := await source.claim(1)):
+                report = await _attempt(executor, claimed[0])
+                await source.report([report])
+                reports.append(report)
+        finally:
+            await executor.close()
+            await source.leave()
+        return reports
+
+    async def freeze(self, at: datetime | None = None) -> datetime:
+        """Stop the database's clock, at `at` or now; what it shows."""
+        self.db.clock = at or datetime.now(UTC)
+        return self.db.clock
+
+    async def move(self, **span: float) -> datetime:
+        """Move the clock on, stopping it if it runs: `await kit.move(hours=2)`."""
+        return await self.freeze((self.db.clock or datetime.now(UTC)) + timedelta(**span))
+
+    async def thaw(self) -> None:
+        """Let the clock show the real time again."""
+        self.db.clock = None
+
+
+class ClockedDatabase(Database):
+    """A database whose connections show the time that they are told."""
+
+    clock: datetime | None = None
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[Connection]:
+        async with super().connection() as conn:
+            if self.clock is not None:
+                self.clock += TICK
+            shown = self.clock.isoformat() if self.clock else ""
+            await conn.execute("SELECT set_config('shiftboss.now', %s, false)", [shown])
+            yield conn
+
+
+@asynccontextmanager
+async def fresh_database() -> AsyncIterator[str]:
+    """The URL of a new, migrated database, dropped in the end."""
+    url = await asyncio.to_thread(_server)
+    name = f"kit_{new_id().hex}"
+    await _admin(url, f"CREATE DATABASE {name} TEMPLATE {TEMPLATE} STRATEGY file_copy")
+    try:
+        yield _named(url, name)
+    finally:
+        await _admin(url, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@cache
+def _server() -> str:
+    """One server for this process, with a migrated template in it; the first test pays two seconds for it."""
+    directory = Path(tempfile.mkdtemp(prefix="shiftboss-kit-"))
+    server = EmbeddedServer(directory / "server", settings=FAST, linger=0)
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    atexit.register(server.stop)
+    url = server.acquire()
+    asyncio.run(_admin(url, f"CREATE DATABASE {TEMPLATE}"))
+    asyncio.run(migrate(_named(url, TEMPLATE)))
+    return url
+
+
+async def _admin(url: str, statement: str) -> None:
+    async with connect(_named(url, "postgres")) as conn:
+        await conn.execute(statement)
+
+
+def _named(url: str, database: str) -> str:
+    return urlunsplit(urlsplit(url)._replace(path=f"/{database}"))
+
+
+async def _attempt(executor: Executor, claimed: Claimed) -> Report:
+    attempt, began = Attempt(claimed), time.monotonic()
+    running = asyncio.ensure_future(executor.run(attempt))
+    attempt.handle = running  # type: ignore[assignment]  # only its cancel() is used
+    return Report(claimed, await running, time.monotonic() - began)

@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from shiftboss import App, Context, Defer
+from shiftboss.kit import Complete, Fail, Kit, Postpone, run
+from shiftboss.model.errors import TaskFailed
+
+app = App("kitchen")
+
+
+@app.task(queue="slow", max_attempts=2, backoff=60)
+async def flaky(ctx: Context, until: int) -> int:
+    if ctx.attempt < until:
+        raise RuntimeError("not yet")
+    return ctx.attempt
+
+
+@app.task()
+async def spread(n: int) -> None:
+    for left in range(n):
+        await spread.enqueue(left)
+
+
+@app.task()
+async def put_off() -> None:
+    raise Defer("closed", 3600)
+
+
+@app.task(timeout=0.05)
+async def endless() -> None:
+    await asyncio.Event().wait()
+
+
+@pytest.fixture
+async def kit(database_url: str) -> AsyncIterator[Kit]:
+    async with Kit.open(app, database_url) as kit:
+        yield kit
+
+
+async def test_inline_is_as_strict_as_a_worker() -> None:
+    assert await run(flaky.call(1)) == 1
+    assert await run(flaky.call(2), attempt=2) == 2
+    with pytest.raises(TaskFailed, match="not yet"):
+        await run(flaky.call(2))
+    with pytest.raises(TaskFailed, match="put off by 3600 s: closed"):
+        await run(put_off.call())
+    with pytest.raises(TaskFailed, match="ran out of time"):
+        await run(endless.call())
+
+
+async def test_drain_runs_what_is_due_and_what_that_enqueues(kit: Kit) -> None:
+    await spread.enqueue(3)
+    reports = await kit.drain()
+    assert len(reports) == 8
+    assert {type(report.outcome) for report in reports} == {Complete}
+    assert await kit.drain() == []
+
+
+async def test_the_clock_makes_retries_due(kit: Kit) -> None:
+    began = await kit.freeze(datetime(2030, 1, 1, tzinfo=UTC))
+    handle = await flaky.enqueue(2)
+    [first] = await kit.drain("slow")
+    assert isinstance(first.outcome, Fail)
+    assert await kit.drain() == []
+    assert began + timedelta(minutes=5) < await kit.move(minutes=5) < began + timedelta(minutes=6)
+    [second] = await kit.drain()
+    assert isinstance(second.outcome, Complete)
+    row = await handle.look()
+    assert (row["created_at"].year, row["status"]) == (2030, "Complete")
+    await kit.thaw()
+    assert (await (await flaky.enqueue(1)).look())["created_at"].year != 2030
+
+
+async def test_a_queue_alone(kit: Kit) -> None:
+    await put_off.enqueue()
+    assert await kit.drain("slow") == []
+    [report] = await kit.drain("default")
+    assert isinstance(report.outcome, Postpone)
+
+
+async def test_a_database_of_its_own() -> None:
+    async with Kit.open(app) as kit:
+        await spread.enqueue(1)
+        assert len(await kit.drain()) == 2
+    async with Kit.open(app) as kit:
+        assert await kit.drain() == []
