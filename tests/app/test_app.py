@@ -268,3 +268,10 @@ async def test_a_deferred_task_comes_back(opened: App) -> None:
     async with patient, patient.worker():
         assert await (await later.enqueue()).result(20) == 2
     assert tries == [1, 1]
+
+
+def test_the_built_in_fleet_has_the_handlers_of_every_room() -> None:
+    from shiftboss.app import fleet
+
+    rooms = {handler.name.partition(".")[0] for handler in fleet.handlers}
+    assert {"journal", "bot", "vectorizer"} <= rooms, sorted(handler.name for handler in fleet.handlers)

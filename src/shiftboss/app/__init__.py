@@ -39,6 +39,6 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name != "fleet":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from shiftboss.app.fleet import fleet
+    from shiftboss.app.builtin import fleet
 
     return fleet

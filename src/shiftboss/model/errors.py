@@ -32,12 +32,6 @@ class ConfigError(UsageError):
     """A setting is unknown, malformed or contradicts another."""
 
 
-class NotFound(ShiftbossError):
-    """What was named is not there."""
-
-    exit_code = 3
-
-
 class DatabaseError(ShiftbossError):
     """PostgreSQL refused a statement; `sqlstate` tells which way."""
 

@@ -9,7 +9,7 @@ from shiftboss.worker.handlers import Handlers
 
 ROOMS = {
     "shiftboss.journal.handlers": "handlers",
-    "shiftboss.bots.handlers": "handlers",
+    "shiftboss.bots.app": "handlers",
     "shiftboss.vectorizer.handlers": "handlers",
 }
 
@@ -20,8 +20,10 @@ def build() -> App:
     for module, name in ROOMS.items():
         try:
             found = getattr(import_module(module), name)
-        except ModuleNotFoundError:  # an extra that is not installed
-            continue
+        except ModuleNotFoundError as error:
+            if (error.name or "").startswith("shiftboss"):
+                raise
+            continue  # an extra that is not installed
         if isinstance(found, Handlers):
             app.include(found)
     return app
