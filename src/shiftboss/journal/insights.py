@@ -61,7 +61,11 @@ def _is_low(mood: float, before: float | None, after: float | None) -> bool:
 
 
 def odd_days(analysis: Mapping[str, Any]) -> Iterator[Insight]:
-    for odd in analysis["anomalies"][:3]:
+    """The two best and the two worst days, each against what was usual then."""
+    sides = [
+        [odd for odd in analysis["anomalies"] if odd["direction"] == side] for side in ("below", "above")
+    ]
+    for odd in (*sides[0][:2], *sides[1][:2]):
         side = "better" if odd["direction"] == "above" else "worse"
         text = (
             f"{_day(odd['date'])} stands out: much {side} than usual then "
