@@ -1,36 +1,16 @@
-"""A real service on a real socket, in the test's own loop."""
+"""A service, and clients with and without a token."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 
 import httpx
 import pytest
-import uvicorn
+from admin_helpers import served
 
-from shiftboss.admin.service import create_app, server_config
 from shiftboss.db import Database
 from shiftboss.model.access import Role
 from shiftboss.model.settings import Settings
-
-Serve = Callable[..., Awaitable[str]]
-
-
-@asynccontextmanager
-async def served(db: Database, settings: Settings) -> AsyncIterator[str]:
-    server = uvicorn.Server(server_config(create_app(db, settings), settings, "127.0.0.1", 0))
-    running = asyncio.create_task(server.serve())
-    while not server.started:
-        assert not running.done(), "the server did not start"
-        await asyncio.sleep(0.01)
-    port = server.servers[0].sockets[0].getsockname()[1]
-    try:
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        server.should_exit = True
-        await running
 
 
 @pytest.fixture

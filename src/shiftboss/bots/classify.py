@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from shiftboss.ai.answers import Classification
-from shiftboss.ai.engine import AI
-from shiftboss.ai.protocol import Need, Request
 from shiftboss.bots.registry import bot
 from shiftboss.bots.run import Run
 from shiftboss.bots.walk import places
+
+if TYPE_CHECKING:
+    from shiftboss.ai.engine import AI
 
 
 class ClassifyParams(BaseModel):
@@ -29,6 +29,8 @@ class ClassifyParams(BaseModel):
 @bot("classify")
 async def classify(run: Run, params: ClassifyParams) -> None:
     """Assign a category with its confidence to each place, by what is known of it."""
+    from shiftboss.ai.engine import AI  # here: who only starts runs need not load the SDKs
+
     labels = {category.key: category.description for category in run.catalog.categories.values()}
     async with await AI.open(run.settings.ai, run.db) as ai:
         async for place in places(run, params.limit, unclassified=not params.again):
@@ -43,6 +45,9 @@ async def classify(run: Run, params: ClassifyParams) -> None:
 
 
 async def _ask(ai: AI, place: dict[str, Any], labels: dict[str, str]) -> tuple[str, float]:
+    from shiftboss.ai.answers import Classification
+    from shiftboss.ai.protocol import Need, Request
+
     request = Request(
         task_type="classification",
         content=describe(place),

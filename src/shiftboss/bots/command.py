@@ -20,6 +20,7 @@ from shiftboss.bots.order import Order, check
 from shiftboss.bots.registry import load_bots
 from shiftboss.bots.run import Run
 from shiftboss.db import Database
+from shiftboss.lifecycle.logs import configure_logs
 from shiftboss.model.errors import ShiftbossError, UsageError
 from shiftboss.model.settings import Settings
 from shiftboss.model.task import Claimed, Report
@@ -30,6 +31,7 @@ from shiftboss.worker.source import DatabaseSource
 
 def main(name: str, argv: Sequence[str] | None = None) -> int:
     """Run one command line; the exit code."""
+    configure_logs("warning")
     try:
         return asyncio.run(run_bot(name, list(sys.argv[1:] if argv is None else argv)))
     except ShiftbossError as error:
@@ -136,7 +138,9 @@ async def _tracked(db: Database, settings: Settings, order: Order, given: str, h
     id = _run_id(given)
     task_id = await _pending(db, order, id, has_params)
     handlers = bot_handlers(settings)
-    me = member(Post(id=f"{socket.gethostname()}/bot-{os.getpid()}", queues=[]), handlers, settings)
+    task = await db.tasks.get(task_id)
+    queues = [task["queue"]] if task else []
+    me = member(Post(id=f"{socket.gethostname()}/bot-{os.getpid()}", queues=queues), handlers, settings)
     source = _OneTask(db, task_id)
     worker = Worker(source, handlers, me, settings.worker, db=db)
     source.worker = worker

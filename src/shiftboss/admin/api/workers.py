@@ -66,7 +66,7 @@ async def workers(
     return [Worker.model_validate(row) for row in await desk.db.insights.fleet.workers(status=status)]
 
 
-@router.get("/workers/{id}", responses=responses(404))
+@router.get("/workers/{id:path}", responses=responses(404))
 async def worker(id: PathName, desk: At, who: Caller) -> WorkerDetail:
     """One worker, with what it holds."""
     row = await desk.db.insights.fleet.worker(id)
@@ -75,21 +75,21 @@ async def worker(id: PathName, desk: At, who: Caller) -> WorkerDetail:
     return WorkerDetail.model_validate(row)
 
 
-@router.post("/workers/{id}/pause", responses=responses(404))
+@router.post("/workers/{id:path}/pause", responses=responses(404))
 async def pause(id: PathName, desk: At, who: Caller) -> Done:
     """It finishes its tasks and claims nothing new."""
     await desk.commands.steer_worker(who, id, paused=True)
     return Done(changed=[id])
 
 
-@router.post("/workers/{id}/resume", responses=responses(404))
+@router.post("/workers/{id:path}/resume", responses=responses(404))
 async def resume(id: PathName, desk: At, who: Caller) -> Done:
     """It claims again."""
     await desk.commands.steer_worker(who, id, paused=False)
     return Done(changed=[id])
 
 
-@router.post("/workers/{id}/drain", responses=responses(404))
+@router.post("/workers/{id:path}/drain", responses=responses(404))
 async def drain(id: PathName, desk: At, who: Caller) -> Done:
     """It finishes its tasks and ends."""
     await desk.commands.steer_worker(who, id, draining=True)

@@ -1,0 +1,118 @@
+"""Everything else over HTTP: tasks, workers, slots, queues, metrics, probes."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+import httpx
+from admin_helpers import served
+from prometheus_client.parser import text_string_to_metric_families
+
+from shiftboss.db import Database
+from shiftboss.model.settings import AdminSettings, Settings
+from shiftboss.model.task import BUCKETS
+from shiftboss.model.worker import Member
+
+V1 = "/api/v1/admin"
+
+
+async def test_tasks(api: httpx.AsyncClient, db: Database, settings: Settings) -> None:
+    made = (await api.post(f"{V1}/tasks", json={"task_type": "resize", "params": {"secret": 7}})).json()
+    detail = (await api.get(f"{V1}/tasks/{made['id']}")).json()
+    assert detail["why"][0]["reason"] == "no capable worker"
+    page = (await api.get(f"{V1}/tasks", params={"status": "Queued", "text": "secret"})).json()
+    assert [task["id"] for task in page["items"]] == [made["id"]]
+    await db.workers.register(Member(id="w"))
+    for _ in range(3):
+        (task,) = await db.tasks.claim("w")
+        await db.tasks.fail([(task.id, task.lease)], ["boom"])
+    assert [a["error"] for a in (await api.get(f"{V1}/tasks/{made['id']}")).json()["attempts_made"]] == [
+        "boom"
+    ] * 3
+    again = await api.post(f"{V1}/tasks/retry", json={"status": "Failed", "task_type": "resize"})
+    assert again.json() == {"matched": 1, "changed": 1}
+    gone = await api.post(f"{V1}/tasks/{made['id']}/cancel")
+    assert gone.json()["status"] == "Cancelled"
+    assert (await api.get(f"{V1}/tasks/{uuid4()}")).status_code == 404
+    assert (await api.get(f"{V1}/tasks", params={"cursor": "bad"})).status_code == 422
+    hidden = settings.model_copy(update={"admin": AdminSettings(hide_payloads=True)})
+    async with served(db, hidden) as url, httpx.AsyncClient(base_url=url) as client:
+        for path in (f"{V1}/tasks", f"{V1}/tasks/{made['id']}"):
+            assert "secret" not in (await client.get(path)).text
+
+
+async def test_workers_and_queues(api: httpx.AsyncClient, db: Database) -> None:
+    await db.workers.register(Member(id="host/worker:default:0", queues=["default"]))
+    for action, flag in (("pause", "paused"), ("drain", "draining")):
+        assert (await api.post(f"{V1}/workers/host%2Fworker:default:0/{action}")).status_code == 200
+        (worker,) = (await api.get(f"{V1}/workers")).json()
+        assert worker[flag] is True
+    assert (await api.post(f"{V1}/workers/nobody/pause")).status_code == 404
+    assert (await api.post(f"{V1}/queues/default/pause", json={"reason": "lunch"})).json()["changed"] == [
+        "default"
+    ]
+    await api.put(f"{V1}/queues/default/limits", json={"max_running": 3})
+    (queue,) = (await api.get(f"{V1}/queues")).json()
+    assert (queue["paused"], queue["pause_reason"], queue["max_running"]) == (True, "lunch", 3)
+
+
+async def test_the_documented_worker_paths(api: httpx.AsyncClient, db: Database) -> None:
+    for n in range(2):
+        await db.health.register_worker(f"worker:processing:{n}", 4000 + n)
+    rows = (await api.get("/api/web/worker/status")).json()
+    assert set(rows[0]) == {"component", "status", "pid", "current_job", "restart_count", "last_seen"}
+    assert (rows[0]["component"], rows[0]["pid"], type(rows[0]["last_seen"])) == (
+        "worker:processing:0",
+        4000,
+        int,
+    )
+    assert (await api.post("/api/web/worker/pause/worker:processing:1")).json()["changed"] == [
+        "worker:processing:1"
+    ]
+    assert [slot["paused"] for slot in (await api.get(f"{V1}/slots")).json()] == [False, True]
+    assert len((await api.post("/api/web/worker/resume")).json()["changed"]) == 2
+    assert len((await api.post("/api/web/worker/restart")).json()) == 2
+    assert (await api.post("/api/web/worker/restart/worker:none:9")).status_code == 404
+    one = (await api.get("/api/web/worker/status/worker:processing:1")).json()
+    assert one["status"] == "starting"
+
+
+async def test_metrics_under_their_documented_names(api: httpx.AsyncClient, db: Database) -> None:
+    await db.workers.register(Member(id="w"))
+    await db.health.register_worker("worker:default:0", 1)
+    await db.health.mark_crashed("worker:default:0", "gone")
+    buckets = [0] * (len(BUCKETS) + 1)
+    buckets[0], buckets[-1] = 2, 1
+    work = {"queue": "q", "task_type": "t", "completed": 2, "failed": 1, "seconds": 900.5, "buckets": buckets}
+    await db.workers.beat("w", [], {}, [work])
+    await db.runs.start_run("verify")
+    answer = await api.get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain")
+    samples = {
+        (s.name, *sorted(s.labels.items())): s.value
+        for family in text_string_to_metric_families(answer.text)
+        for s in family.samples
+    }
+    who = (("task_type", "t"), ("worker_id", "w"))
+    assert samples["worker_tasks_processed_total", ("status", "completed"), *who] == 2
+    assert samples["worker_tasks_processed_total", ("status", "failed"), *who] == 1
+    assert samples["worker_processing_duration_seconds_count", *who] == 3
+    assert samples["worker_processing_duration_seconds_sum", *who] == 900.5
+    assert samples["worker_processing_duration_seconds_bucket", ("le", "0.005"), *who] == 2
+    assert samples["active_workers_total",] == 1
+    assert samples["task_queue_depth",] == 1
+    assert samples["worker_crashes_total",] == 1
+    assert samples["workers_by_status", ("status", "crashed")] == 1
+    assert samples["worker_seconds_since_last_crash",] >= 0
+    alerts = (await api.get(f"{V1}/alerts")).json()
+    assert [alert["kind"] for alert in alerts] == ["all_workers_crashed"]
+
+
+async def test_probes_and_document(api: httpx.AsyncClient) -> None:
+    assert (await api.get("/healthz")).json() == {"status": "ok"}
+    assert (await api.get("/readyz")).json() == {"status": "ok"}
+    document = (await api.get("/api/openapi.json")).json()
+    start = document["paths"][f"{V1}/workers/run"]["post"]
+    assert "201" in start["responses"]
+    assert document["components"]["schemas"]["StartRun"]["properties"]["bot"]["examples"] == ["discovery"]
+    assert (await api.get("/nowhere")).headers["content-type"] == "application/problem+json"

@@ -1,0 +1,196 @@
+"""Bots on real processes: the fleet's workers, the command line, a kill in the middle, a user's own bot."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import orjson
+import pytest
+from bot_helpers import SAMPLE
+
+from shiftboss.bots.catalog import Catalog
+from shiftboss.bots.command import run_bot
+from shiftboss.bots.order import UnknownKey, check
+from shiftboss.bots.registry import load_bots
+from shiftboss.cli import main
+from shiftboss.db import Database
+from shiftboss.model.errors import UsageError
+
+Eventually = Callable[..., Awaitable[Any]]
+
+OWN_BOT = '''
+import asyncio
+from pydantic import BaseModel, Field
+from shiftboss.bots import Run, bot
+
+class Slow(BaseModel):
+    steps: int = Field(ge=1, le=100)
+
+@bot("slowly")
+async def slowly(run: Run, params: Slow) -> None:
+    """Count, and wait for ever half way."""
+    for n in range(run.checkpoint.get("n", 0), params.steps):
+        run.count("steps")
+        run.checkpoint = {"n": n + 1}
+        await run.flush(100 * (n + 1) // params.steps)
+        if n + 1 == params.steps // 2:
+            await asyncio.Event().wait()
+'''
+
+
+@pytest.fixture
+def env(database_url: str, tmp_path: Path) -> dict[str, str]:
+    (tmp_path / "own_bots.py").write_text(OWN_BOT)
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(Path("src").resolve()), str(tmp_path)]),
+        "SHIFTBOSS_DATABASE_URL": database_url,
+        "SHIFTBOSS_DATA_DIR": str(tmp_path / "data"),
+        "SHIFTBOSS_BOTS_MODULES": '["own_bots"]',
+        "SHIFTBOSS_WORKER_LEASE_SECONDS": "1",
+        "SHIFTBOSS_WORKER_BEAT_SECONDS": "0.2",
+    }
+
+
+@pytest.fixture
+def cli(env: dict[str, str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Any:
+    """`await cli("runs", "list")`: exit code, output, errors; in a thread, since commands have loops of their own."""
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.syspath_prepend(str(Path(env["PYTHONPATH"].split(os.pathsep)[1])))
+
+    async def run(*args: str) -> tuple[int, str, str]:
+        capfd.readouterr()
+        code = await asyncio.to_thread(main, args)
+        out, err = capfd.readouterr()
+        return code, out.strip(), err.strip()
+
+    return run
+
+
+async def process_output(env: dict[str, str], *args: str) -> str:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", *args, env=env, stdout=asyncio.subprocess.PIPE
+    )
+    out, _ = await process.communicate()
+    assert process.returncode == 0
+    return out.decode().strip()
+
+
+@asynccontextmanager
+async def worker(env: dict[str, str], id: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "shiftboss", "worker", "shiftboss.bots.app:handlers", "--id", id, env=env,
+        stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+async def test_a_killed_worker_fails_its_run_and_a_retry_goes_on(
+    db: Database, env: dict[str, str], cli: Any, eventually: Eventually
+) -> None:
+    code, id, err = await cli("runs", "start", "slowly", "--steps", "4")
+    assert code == 0, err
+
+    async def run(which: str) -> dict[str, Any]:
+        (row,) = await db.runs.list_runs(bot="slowly", limit=1)
+        return row
+
+    async def half_way() -> bool:
+        return (await run(id))["progress"] == 50
+
+    async def failed() -> bool:
+        await db.workers.rescue()
+        return (await run(id))["status"] == "failed"
+
+    async with worker(env, "victim") as process:
+        await eventually(half_way, timeout=40)
+        process.send_signal(signal.SIGKILL)
+        await process.wait()
+        await eventually(failed, timeout=20)
+    row = await run(id)
+    assert (row["progress"], row["counters"]) == (50, {"steps": 2})
+    assert row["error_message"] == "its worker stopped beating"
+
+    code, again, err = await cli("runs", "retry", id)
+    assert (code, again != id) == (0, True), err
+    args = ("--steps", "4", "--worker-run-id", again)
+    assert await process_output(env, "shiftboss", "bot", "slowly", *args) == '{"steps":2}'
+    row = await run(again)
+    assert (row["status"], row["progress"], str(row["retry_of"])) == ("finished", 100, id)
+
+
+async def test_the_command_line_with_and_without_a_run(db: Database, env: dict[str, str], cli: Any) -> None:
+    args = ("--city", "rotterdam", "--category", "bakery", f"--source={SAMPLE}")
+    out = await process_output(env, "shiftboss.bots.discovery", *args)
+    assert orjson.loads(out) == {"skipped": 1, "found": 3, "inserted": 3}
+    assert await db.runs.count_runs() == 0, "without the flag nothing is recorded"
+
+    run = await db.runs.start_run("discovery", "rotterdam", "bakery", {"source": str(SAMPLE)})
+    counters = {"found": 3, "skipped": 1, "unchanged": 3}
+    out = await process_output(env, "shiftboss", "bot", "discovery", "--worker-run-id", str(run.id))
+    assert orjson.loads(out) == counters
+    row = await db.runs.get(run.id)
+    assert row is not None
+    assert (row["status"], row["progress"], row["counters"]) == ("finished", 100, counters)
+    code, out, _ = await cli("runs", "list", "--json")
+    assert (code, orjson.loads(out)[0]["id"]) == (0, str(run.id))
+
+
+async def test_a_run_that_can_not_be_taken_says_why(
+    db: Database, env: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHIFTBOSS_DATABASE_URL", env["SHIFTBOSS_DATABASE_URL"])
+    run = await db.runs.start_run("discovery", "rotterdam")
+    for problem, args in {
+        "there is no run": ["--worker-run-id", str(uuid4())],
+        "is not a run id": ["--worker-run-id", "7"],
+        "is for city rotterdam, not delft": ["--city", "delft", "--worker-run-id", str(run.id)],
+        "has other parameters": ["--limit", "5", "--worker-run-id", str(run.id)],
+        "there is no category 'unicorn'": ["--category", "unicorn"],
+        "limit: Input should be greater": ["--limit=0"],
+    }.items():
+        with pytest.raises(UsageError, match=problem):
+            await run_bot("discovery", args)
+    await db.runs.cancel_run(run.id)
+    with pytest.raises(UsageError, match="is failed already"):
+        await run_bot("discovery", ["--worker-run-id", str(run.id)])
+    assert await db.places.count_places() == 0
+
+
+def test_the_files_are_read_again_and_a_broken_one_changes_nothing(tmp_path: Path) -> None:
+    cities, categories = tmp_path / "cities.yml", tmp_path / "categories.yml"
+    good = "cities:\n  gouda: {name: Gouda, country: NL, box: [51.98, 4.66, 52.04, 4.76]}\n"
+    cities.write_text(good)
+    categories.write_text(
+        "categories:\n  bakery: {name: Bakery, tags: {shop: [bakery]}, description: bread}\n"
+    )
+    catalog = Catalog(tmp_path)
+    assert set(catalog.cities) == {"gouda"}
+    cities.write_text(good + "  leiden: {name: Leiden, country: NL, box: [52.11, 4.43, 52.19, 4.53]}\n")
+    assert set(catalog.cities) == {"gouda", "leiden"}
+    for broken in ("cities: [", "towns: {}", "cities:\n  x: {name: X, country: NL, box: [9, 9, 1, 1]}\n", ""):
+        cities.write_text(broken)
+        assert set(catalog.cities) == {"gouda", "leiden"}, broken
+        assert "cities.yml" in catalog.errors[0]
+    cities.unlink()
+    assert set(catalog.cities) == {"gouda", "leiden"}
+    cities.write_text(good)
+    assert set(catalog.cities) == {"gouda"}
+    assert catalog.errors == []
+    with pytest.raises(UnknownKey, match="atlantis") as unknown:
+        check(load_bots(), catalog, "verify", "atlantis")
+    assert unknown.value.allowed == ["gouda"]
