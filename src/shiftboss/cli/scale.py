@@ -1,0 +1,80 @@
+"""`shiftboss scale`: how many workers there should be, or what the autoscaler would make of a load."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from shiftboss.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from shiftboss.model.settings import AutoscaleSettings
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def scale(
+    count: Annotated[int | None, typer.Argument(help="how many workers", min=0, max=1000)] = None,
+    queue: Annotated[str, typer.Option("--queue", "-q", help="of which queue")] = "default",
+    host: Annotated[str | None, typer.Option("--host", help="on which host, if there are several")] = None,
+    simulate: Annotated[
+        Path | None, typer.Option("--simulate", help="write a picture of what the autoscaler would do")
+    ] = None,
+    pattern: Annotated[
+        str, typer.Option("--pattern", help="made load: steady, ramp, burst or day")
+    ] = "burst",
+    load: Annotated[
+        Path | None, typer.Option("--load", help="recorded load: a file of arrivals, one second a line")
+    ] = None,
+    rate: Annotated[float, typer.Option("--rate", help="made load: tasks a second", min=0)] = 5.0,
+    minutes: Annotated[int, typer.Option("--minutes", help="made load: how long", min=1, max=10_000)] = 60,
+    task_seconds: Annotated[float, typer.Option("--task-seconds", help="how long a task takes")] = 2.0,
+    slots: Annotated[int, typer.Option("--slots", help="tasks at a time of a worker", min=1)] = 1,
+) -> None:
+    """Start or end workers: superfluous ones finish what they hold first. Or try the autoscaler's settings.
+
+    Example: shiftboss scale 8 --queue emails
+
+    Example: shiftboss scale --simulate scale.png --pattern day --rate 20
+    """
+    if simulate is not None:
+        _simulate(simulate, load, pattern, minutes, rate, task_seconds, slots)
+    elif count is None:
+        raise UsageError("how many workers?", hint="shiftboss scale 8, or shiftboss scale --simulate FILE")
+    else:
+        asyncio.run(_scale(count, queue, host))
+
+
+async def _scale(count: int, queue: str, host: str | None) -> None:
+    from shiftboss.db import Database
+
+    async with await Database.open() as db:
+        where = await db.health.set_slots(queue, count, host)
+    typer.echo(f"{where}: {count} workers for queue {queue}")
+
+
+def _simulate(
+    path: Path,
+    load: Path | None,
+    pattern: str,
+    minutes: int,
+    rate: float,
+    task_seconds: float,
+    slots: int,
+) -> None:
+    from shiftboss.coordinator.simulation import made_load, plot, recorded_load, simulate
+    from shiftboss.model.settings import Settings
+
+    settings: AutoscaleSettings = Settings.load().autoscale
+    arrivals = recorded_load(load) if load is not None else made_load(pattern, minutes * 60, rate)
+    if not arrivals:
+        raise UsageError(f"there are no figures in {load}", hint="one number of arrivals a line")
+    moments = simulate(settings, arrivals, task_seconds, slots)
+    plot(moments, path, settings)
+    most, mean = max(m.workers for m in moments), sum(m.workers for m in moments) / len(moments)
+    deepest = max(m.depth for m in moments)
+    typer.echo(f"{path}: at most {most} workers, {mean:.1f} on average; at most {deepest} tasks waited")

@@ -1,0 +1,133 @@
+"""The autoscaler's decisions, its orders to a launcher, and its simulation."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shiftboss.coordinator.autoscaler import Autoscaler, Load, SupervisorLauncher, decide
+from shiftboss.coordinator.simulation import made_load, plot, recorded_load, simulate
+from shiftboss.db import Database
+from shiftboss.model.errors import UsageError
+from shiftboss.model.settings import AutoscaleSettings
+from shiftboss.model.task import NewTask
+
+SETTINGS = AutoscaleSettings(
+    min_workers=1,
+    max_workers=10,
+    target_queue_depth=10,
+    scale_up_threshold=0.8,
+    scale_down_threshold=0.3,
+    cooldown_seconds=60,
+)
+LONG_AGO = 1e9
+
+
+def wanted(since: float = LONG_AGO, **load: Any) -> int:
+    return decide(SETTINGS, Load(**({"depth": 0, "workers": 4, "slots": 4} | load)), since).workers
+
+
+def test_a_deep_queue_calls_for_as_many_as_meet_the_target() -> None:
+    assert wanted(depth=60) == 6
+    assert wanted(depth=1000) == 8  # twice as many at a time
+    assert wanted(depth=1000, workers=8, slots=8) == 10
+
+
+def test_a_busy_queue_with_depth_zero_is_not_idle() -> None:
+    assert wanted(depth=0, running=4) == 4
+    assert wanted(depth=0, arrivals=8, completions=8, task_seconds=0.5) == 4
+
+
+def test_an_idle_fleet_shrinks_by_and_by() -> None:
+    assert wanted(depth=0, workers=8, slots=8) == 6
+    assert wanted(depth=0, workers=1, slots=1) == 1
+
+
+def test_an_old_task_calls_for_one_more() -> None:
+    assert wanted(depth=3, oldest_seconds=61, running=4) == 5
+    assert wanted(depth=0, oldest_seconds=0, running=4) == 4
+
+
+def test_a_growing_queue_is_met_before_it_is_deep() -> None:
+    assert wanted(depth=20, arrivals=5, completions=3, running=4, task_seconds=1) > 4
+    assert wanted(depth=20, arrivals=3, completions=3, running=4, task_seconds=1) == 4
+
+
+def test_cooldown_holds_a_change_back_but_not_the_bounds() -> None:
+    assert wanted(since=10, depth=60) == 4
+    assert wanted(since=10, depth=60, workers=0, slots=0) == 1
+    assert wanted(since=10, workers=12, slots=12) == 10
+
+
+LOADS = st.builds(
+    Load,
+    depth=st.integers(0, 10**6),
+    workers=st.integers(0, 50),
+    oldest_seconds=st.floats(0, 1e6),
+    running=st.integers(0, 1000),
+    slots=st.integers(0, 1000),
+    arrivals=st.floats(0, 1e5),
+    completions=st.floats(0, 1e5),
+    task_seconds=st.floats(0, 1e4),
+)
+
+
+@given(LOADS, st.floats(0, 1e6))
+def test_never_outside_the_bounds_and_never_hasty(load: Load, since: float) -> None:
+    decision = decide(SETTINGS, load, since)
+    assert 1 <= decision.workers <= 10
+    assert decision.reason
+    if 1 <= load.workers <= 10 and since < 60:
+        assert decision.workers == load.workers
+
+
+@given(LOADS)
+def test_more_waiting_never_means_fewer_workers(load: Load) -> None:
+    deeper = replace(load, depth=load.depth * 2 + 1)
+    assert decide(SETTINGS, deeper, LONG_AGO).workers >= decide(SETTINGS, load, LONG_AGO).workers
+
+
+async def test_orders_slots_from_the_supervisor(db: Database) -> None:
+    await db.health.begin_supervisor("here", 1, {"default": 2})
+    await db.tasks.enqueue([NewTask(task_type="echo") for _ in range(50)])
+    launcher = SupervisorLauncher(db, "default")
+    scaler = Autoscaler(db, launcher, SETTINGS.model_copy(update={"queue": "default"}))
+    assert (await scaler()).workers == 4
+    assert await launcher.workers() == 4
+    assert await db.health.wanted_slots("here") == {"default": 4}
+    assert (await scaler()).workers == 4  # cooling down
+    events = await db.events.latest(kind="autoscale.changed")
+    assert [(e["details"]["before"], e["details"]["workers"]) for e in events] == [(2, 4)]
+
+
+def test_a_simulated_burst_is_carried_and_the_fleet_goes_home() -> None:
+    moments = simulate(SETTINGS, made_load("burst", 3600, 1.0), task_seconds=1.0, slots=1)
+    burst = [m for m in moments if 1080 < m.second < 1440]
+    assert max(m.workers for m in burst) >= 6
+    assert moments[-1].depth == 0
+    assert moments[-1].workers <= 2
+    flips = sum(a.workers != b.workers for a, b in pairwise(moments))
+    assert flips < 40
+
+
+def test_a_picture_of_a_recorded_load(tmp_path: Path) -> None:
+    record = tmp_path / "load.csv"
+    record.write_text("second,arrivals\n" + "".join(f"{n},{n % 7}\n" for n in range(120)))
+    arrivals = recorded_load(record)
+    assert len(arrivals) == 120
+    picture = tmp_path / "scale.png"
+    plot(simulate(SETTINGS, arrivals, 1.0, 2), picture, SETTINGS)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_bad_simulations_say_what_is_wrong(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="pattern"):
+        made_load("zigzag", 10, 1)
+    with pytest.raises(UsageError, match="can not read"):
+        recorded_load(tmp_path / "none.csv")
