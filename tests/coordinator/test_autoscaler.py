@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shiftboss.coordinator.autoscaler import Autoscaler, Load, SupervisorLauncher, decide
@@ -78,6 +78,7 @@ LOADS = st.builds(
 )
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(LOADS, st.floats(0, 1e6))
 def test_never_outside_the_bounds_and_never_hasty(load: Load, since: float) -> None:
     decision = decide(SETTINGS, load, since)
@@ -87,6 +88,7 @@ def test_never_outside_the_bounds_and_never_hasty(load: Load, since: float) -> N
         assert decision.workers == load.workers
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(LOADS)
 def test_more_waiting_never_means_fewer_workers(load: Load) -> None:
     deeper = replace(load, depth=load.depth * 2 + 1)

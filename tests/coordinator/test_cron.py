@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shiftboss.coordinator.cron import Cron, due_ticks, fire_due, next_tick, register, set_paused
@@ -62,6 +62,7 @@ def test_missed_ticks(missed: Any, late: int, expected: list[int]) -> None:
     assert following > T0 + timedelta(seconds=late)
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.integers(0, 10**7),
     st.sampled_from(["* * * * *", "7 */3 * * *", "0 0 1 * *"]),

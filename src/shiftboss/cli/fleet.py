@@ -1,4 +1,4 @@
-"""`shiftboss pause`, `resume`, `restart` and `scale`: orders to supervised workers."""
+"""`shiftboss pause`, `resume` and `restart`: orders to supervised workers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ All = Annotated[bool, typer.Option("--all", help="all workers")]
 pause = typer.Typer(add_completion=False)
 resume = typer.Typer(add_completion=False)
 restart = typer.Typer(add_completion=False)
-scale = typer.Typer(add_completion=False)
 
 
 @pause.command()
@@ -47,19 +46,6 @@ def _restart(components: Components = None, queue: Queue = None, everyone: All =
     _one_choice("restart", components, queue, everyone)
     for row in _ask(lambda db: db.health.restart_workers(components or None, queue)):
         typer.echo(f"{row['component']}: {row['note']}")
-
-
-@scale.command()
-def _scale(
-    words: Annotated[list[str], typer.Argument(help="slots to keep from now on, as queue=count")],
-    host: Annotated[str | None, typer.Option("--host", help="whose; needed where there are several")] = None,
-) -> None:
-    """Change how many slots a running supervisor keeps. Slots that go finish their tasks first."""
-    from shiftboss.cli.supervise import slots
-
-    for queue, count in slots(words).items():
-        where = _ask(lambda db, queue=queue, count=count: db.health.set_slots(queue, count, host))  # type: ignore[misc]
-        typer.echo(f"{queue}: {count} on {where}")
 
 
 def _one_choice(verb: str, components: list[str] | None, queue: str | None, everyone: bool) -> None:

@@ -11,6 +11,7 @@ import typer
 from shiftboss.model.errors import UsageError
 
 if TYPE_CHECKING:
+    from shiftboss.db import Database
     from shiftboss.model.settings import AutoscaleSettings
 
 app = typer.Typer(add_completion=False)
@@ -18,8 +19,9 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def scale(
-    count: Annotated[int | None, typer.Argument(help="how many workers", min=0, max=1000)] = None,
-    queue: Annotated[str, typer.Option("--queue", "-q", help="of which queue")] = "default",
+    words: Annotated[
+        list[str] | None, typer.Argument(help="how many workers: 8, or queue=count", metavar="COUNT")
+    ] = None,
     host: Annotated[str | None, typer.Option("--host", help="on which host, if there are several")] = None,
     simulate: Annotated[
         Path | None, typer.Option("--simulate", help="write a picture of what the autoscaler would do")
@@ -37,24 +39,40 @@ def scale(
 ) -> None:
     """Start or end workers: superfluous ones finish what they hold first. Or try the autoscaler's settings.
 
-    Example: shiftboss scale 8 --queue emails
+    Example: shiftboss scale 8, or shiftboss scale emails=8
 
     Example: shiftboss scale --simulate scale.png --pattern day --rate 20
     """
     if simulate is not None:
         _simulate(simulate, load, pattern, minutes, rate, task_seconds, slots)
-    elif count is None:
+    elif not words:
         raise UsageError("how many workers?", hint="shiftboss scale 8, or shiftboss scale --simulate FILE")
     else:
-        asyncio.run(_scale(count, queue, host))
+        asyncio.run(_scale(words, host))
 
 
-async def _scale(count: int, queue: str, host: str | None) -> None:
+async def _scale(words: list[str], host: str | None) -> None:
+    from shiftboss.cli.supervise import slots
     from shiftboss.db import Database
 
     async with await Database.open() as db:
-        where = await db.health.set_slots(queue, count, host)
-    typer.echo(f"{where}: {count} workers for queue {queue}")
+        if len(words) == 1 and words[0].isdecimal():
+            words = [f"{await _only_queue(db)}={words[0]}"]
+        for queue, count in slots(words).items():
+            where = await db.health.set_slots(queue, count, host)
+            typer.echo(f"{queue}: {count} on {where}")
+
+
+async def _only_queue(db: Database) -> str:
+    """The queue that is meant when none is named."""
+    rows = await db.fetch(
+        "SELECT DISTINCT jsonb_object_keys(slots) AS queue FROM shiftboss.supervisors ORDER BY 1"
+    )
+    queues: list[str] = [row["queue"] for row in rows]
+    if len(queues) == 1:
+        return queues[0]
+    named = ", ".join(queues) if queues else "none: `shiftboss supervise` keeps workers"
+    raise UsageError(f"of which queue? There are {named}", hint="for example: shiftboss scale default=8")
 
 
 def _simulate(

@@ -46,7 +46,7 @@ class TokenCheck(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Any, Any]]],
         details: grpc.HandlerCallDetails,
     ) -> Any:
-        handler = await continuation(details)
+        handler: Any = await continuation(details)
         if handler is None or details.method.startswith(OPEN_SERVICES):
             return handler
         if await self._is_good(_token(details)):

@@ -15,6 +15,10 @@ log = structlog.get_logger()
 Handler = TypeVar("Handler", bound=Callable[..., Awaitable[Any]])
 
 
+MALFORMED = object()
+"""What stands for a message that could not be read."""
+
+
 class Refused(Exception):
     """Ends a call with this status."""
 
@@ -26,6 +30,14 @@ class Refused(Exception):
 
 def invalid(message: str) -> Refused:
     return Refused(grpc.StatusCode.INVALID_ARGUMENT, message)
+
+
+def readable(message: Any) -> Any:
+    if message is MALFORMED:
+        raise invalid(
+            "these bytes are not the message that this call takes; see proto/shiftboss/v1/fleet.proto"
+        )
+    return message
 
 
 def unknown_worker(worker_id: str) -> Refused:
@@ -57,7 +69,7 @@ def answering(handler: Handler) -> Handler:
     @functools.wraps(handler)
     async def call(self: Any, request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
         try:
-            return await handler(self, request, context)
+            return await handler(self, readable(request), context)
         except Exception as error:
             if isinstance(error, grpc.aio.AbortError):
                 raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from pathlib import Path
+from typing import Any
 
 import grpc
 import structlog
@@ -12,6 +13,7 @@ from grpc_reflection.v1alpha import reflection
 
 from shiftboss.coordinator.auth import Authenticator, TokenCheck
 from shiftboss.coordinator.dispatch import Dispatcher
+from shiftboss.coordinator.parsing import LenientParsing
 from shiftboss.coordinator.proto import fleet_pb2, fleet_pb2_grpc
 from shiftboss.coordinator.registry import Registry
 from shiftboss.coordinator.service import FleetService
@@ -70,7 +72,9 @@ class Coordinator(Service):
 
     def _server(self) -> grpc.aio.Server:
         size = self._settings.max_message_bytes
-        guards = [] if self._authenticator is None else [TokenCheck(self._authenticator)]
+        guards: list[Any] = [LenientParsing()]
+        if self._authenticator is not None:
+            guards.insert(0, TokenCheck(self._authenticator))
         return grpc.aio.server(
             interceptors=guards,
             options=[

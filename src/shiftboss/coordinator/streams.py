@@ -14,7 +14,7 @@ import structlog
 from shiftboss.coordinator import codec
 from shiftboss.coordinator.dispatch import Dispatcher
 from shiftboss.coordinator.proto import fleet_pb2 as pb
-from shiftboss.coordinator.refusals import Refused, answering, invalid
+from shiftboss.coordinator.refusals import Refused, answering, invalid, readable
 from shiftboss.coordinator.registry import Registry
 from shiftboss.coordinator.session import Outbox, Session
 from shiftboss.db import Database
@@ -66,7 +66,8 @@ class Streams:
     async def _first(self, requests: Requests) -> pb.AssignTaskRequest:
         try:
             async with asyncio.timeout(self._settings.accept_seconds):
-                return await anext(requests)
+                first: pb.AssignTaskRequest = readable(await anext(requests))
+                return first
         except (TimeoutError, StopAsyncIteration):
             raise invalid("the stream's first message must name worker_id and session") from None
 
@@ -87,7 +88,7 @@ class Streams:
                     grpc.StatusCode.RESOURCE_EXHAUSTED,
                     f"more than {self._settings.calls_per_second:g} messages a second; put more into each",
                 )
-            await self._hear(session, request)
+            await self._hear(session, readable(request))
 
     async def _hear(self, session: Session, request: pb.AssignTaskRequest) -> None:
         if request.free_slots > session.profile.slots:
