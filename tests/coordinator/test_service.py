@@ -214,28 +214,28 @@ async def test_unknown_worker_and_wrong_session(stub: Any) -> None:
     assert missing.code() is Code.NOT_FOUND
 
 
-async def test_a_connected_name_is_taken_and_a_dead_one_is_free(stub: Any, eventually: Any) -> None:
+async def test_a_connected_name_is_taken_and_a_dead_one_is_free(
+    stub: Any, db: Database, eventually: Any
+) -> None:
     session = await joined(stub)
     stream = Stream(stub, "w1", session)
     await stream.say(free_slots=1)
 
-    async def refused() -> bool:
-        try:
-            await stub.RegisterWorker(registration())
-        except grpc.aio.AioRpcError as error:
-            return error.code() is Code.ALREADY_EXISTS
-        return False
+    async def attached() -> bool:
+        row = await db.fetch_one("SELECT coordinator FROM shiftboss.sessions")
+        return bool(row and row["coordinator"])
 
-    # the first tries may come before the stream is open: each of them is a new start under that name
-    first = await stub.RegisterWorker(registration(session=session))
-    assert first.resumed
-    await eventually(refused)
+    async def detached() -> bool:
+        return not await attached()
+
+    await eventually(attached)
+    assert (await stub.RegisterWorker(registration(session=session))).resumed
+    error = await refusal(stub.RegisterWorker(registration()))
+    assert error.code() is Code.ALREADY_EXISTS
+    assert "another id" in (error.details() or "")
     stream.call.cancel()
-
-    async def free() -> bool:
-        return not await refused()
-
-    await eventually(free)
+    await eventually(detached)
+    assert not (await stub.RegisterWorker(registration())).resumed
 
 
 async def test_more_slots_than_declared_end_the_stream(stub: Any) -> None:
