@@ -102,11 +102,12 @@ def plan(
     for system in systems:
         if system.name == "shiftboss":
             yield "progress", system, measures.progress_cost
+            yield "killed", system, measures.killed
 
 
 def flat(systems: list[System], options: argparse.Namespace) -> Iterator[Step]:
-    """What takes long is measured once: backlogs, history, an open transaction, a killed worker."""
-    sizes = [10_000, 1_000_000, *([10_000_000] if options.full else [])]
+    """What takes long is measured once: backlogs, history, an open transaction."""
+    sizes = [10_000, round(1_000_000 * options.scale), *([10_000_000] if options.full else [])]
     for system in systems:
         if system.name not in ("limit", "shiftboss", "pgqueuer"):
             continue
@@ -114,9 +115,9 @@ def flat(systems: list[System], options: argparse.Namespace) -> Iterator[Step]:
             if system.name != "pgqueuer" or size <= 1_000_000:
                 yield "backlog", system, lambda b, s, n=size: measures.backlog(b, s, n)
         if system.name == "shiftboss":
-            many = 10_000_000 if options.full else 1_000_000
-            yield "history", system, lambda b, s, n=many: measures.backlog(b, s, 60_000, n)
-        rounds = 30 if options.full else 10
+            many = 10_000_000 if options.full else sizes[1]
+            yield "history", system, lambda b, s, n=many: measures.backlog(b, s, s.drain, n)
+        rounds = 30 if options.full else max(2, round(10 * options.scale))
         yield "held_open", system, lambda b, s, n=rounds: measures.held_open(b, s, n)
 
 
@@ -152,9 +153,14 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--full", action="store_true", help="also 10 million tasks, and 30 rounds beside a transaction"
     )
+    parser.add_argument(
+        "--scale", type=float, default=1.0, help="share of the usual sizes, to try things out"
+    )
     parser.add_argument("--only", help="measure only these, comma-separated: drain,latency,...")
     parser.add_argument("--systems", help="only these, comma-separated: shiftboss,pgqueuer,...")
-    parser.add_argument("--output", type=Path, default=RESULTS / "latest.json")
+    parser.add_argument(
+        "--output", type=Path, default=RESULTS / "latest.json", help="another file leaves the pages alone"
+    )
     parser.add_argument(
         "--report", type=Path, metavar="JSON", help="only write table and charts of this file"
     )
@@ -168,7 +174,7 @@ def wanted(steps: Iterator[Step], options: argparse.Namespace) -> Iterator[Step]
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
     names = options.systems.split(",") if options.systems else [system.name for system in SYSTEMS]
-    systems = [system for system in SYSTEMS if system.name in names]
+    systems = [system.scaled(options.scale) for system in SYSTEMS if system.name in names]
     for system in systems:
         if not system.ours:
             install(system)
@@ -198,11 +204,15 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 
 def main() -> None:
     options = parse()
-    if options.report is None:
-        result = run(options)
-        options.output.parent.mkdir(exist_ok=True)
-        options.output.write_text(json.dumps(result, indent=1) + "\n")
-    report.write(json.loads((options.report or options.output).read_text()))
+    if options.report is not None:
+        report.write(json.loads(options.report.read_text()))
+        return
+    result = run(options)
+    options.output.parent.mkdir(exist_ok=True)
+    options.output.write_text(json.dumps(result, indent=1) + "\n")
+    if options.output == RESULTS / "latest.json":
+        report.write(result)
+    print("\n".join(report.targets(report.reader(result))))
 
 
 main()

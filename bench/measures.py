@@ -8,8 +8,9 @@ import signal
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+import psutil
 import psycopg
 from servers import Servers
 from systems import SHIFTBOSS, Fleet, System, fleet
@@ -23,12 +24,18 @@ PATIENCE = 300.0
 @dataclass
 class Bench:
     servers: Servers
+    templates: set[str] = field(default_factory=set)
 
     def place(self, system: System) -> str:
-        """An empty store for this system."""
-        url = self.servers.fresh(f"bench_{system.name}") if system.store == "postgres" else self.servers.redis
-        system.call("reset", url)
-        return url
+        """An empty store for this system; its tables come from a template that is made once."""
+        if system.store == "redis":
+            system.call("reset", self.servers.redis)
+            return self.servers.redis
+        template = f"base_{system.name}"
+        if template not in self.templates:
+            system.call("reset", self.servers.fresh(template))
+            self.templates.add(template)
+        return self.servers.fresh(f"bench_{system.name}", template)
 
     def seed(self, system: System, url: str, count: int) -> None:
         """The system's own bulk enqueue; ours for the limit, and SQL where millions are wanted."""
@@ -189,8 +196,8 @@ def held_open(bench: Bench, system: System, rounds: int) -> Figures:
             bench.seed(system, url, 10_000)
             seconds, tasks = timed_drain(system, crew, url, 10_000, before)
             rates.append(tasks / seconds)
-    third = max(1, len(rates) // 10)
-    first, last = statistics.median(rates[: third + 2]), statistics.median(rates[-third - 2 :])
+    edge = max(1, rounds // 5)
+    first, last = statistics.median(rates[:edge]), statistics.median(rates[-edge:])
     return {"held_first": first, "held_last": last, "held_share": last / first}
 
 
@@ -213,17 +220,39 @@ def progress_cost(bench: Bench, system: System) -> Figures:
     return {"drain_beside_progress": (count - done) / (end - start)}
 
 
+HOLDER = """SELECT w.pid, t.lease FROM public.tasks t JOIN public.workers w ON w.id = t.worker_id
+WHERE t.task_type = 'hang' AND t.status = 'In Progress'"""
+
+
 def killed(bench: Bench, system: System) -> Figures:
-    """From SIGKILL of the process that runs a task to the task's next start in another one."""
+    """From SIGKILL of a supervised process that runs a task to the task's next claim."""
     url = bench.place(system)
-    with fleet(system, url, workers=2) as crew:
-        ready(system, crew, url)
-        before = crew.counter.each()
+    with supervised(system, url), psycopg.connect(url, autocommit=True) as conn:
         system.call("hang", url, n=1)
-        until(lambda: crew.counter.total() > sum(before), f"{system.name}: nothing was run")
-        slot = next(n for n, (a, b) in enumerate(zip(before, crew.counter.each(), strict=True)) if b > a)
-        before = crew.counter.each()
+        until(lambda: conn.execute(HOLDER).fetchone() is not None, "nothing was run", 0.05)
+        pid, lease = conn.execute(HOLDER).fetchone() or (0, 0)
         began = time.perf_counter()
-        os.kill(crew.processes[slot].pid, signal.SIGKILL)
-        end = until(lambda: crew.counter.total() > sum(before), f"{system.name}: not run again", 0.01)
-    return {"rerun_seconds": end - began}
+        os.kill(pid, signal.SIGKILL)
+
+        def again() -> bool:
+            row = conn.execute(HOLDER).fetchone()
+            return row is not None and row[1] != lease
+
+        return {"rerun_seconds": until(again, "not run again") - began}
+
+
+@contextlib.contextmanager
+def supervised(system: System, url: str) -> Iterator[None]:
+    """Two supervised workers; in the end the whole family is killed."""
+    process = system.start("supervise", url)
+    try:
+        with psycopg.connect(url, autocommit=True) as conn:
+            joined = "SELECT count(*) >= 2 FROM public.workers WHERE status = 'active' AND pid IS NOT NULL"
+            until(lambda: conn.execute(joined).fetchone() == (True,), "no workers came", 0.05)
+        yield
+    finally:
+        family = psutil.Process(process.pid)
+        members = [family, *family.children(recursive=True)]
+        for member in members:
+            member.kill()
+        psutil.wait_procs(members)

@@ -83,14 +83,22 @@ TARGETS = (
 )
 
 
-def write(result: dict[str, Any], pages: Path = PAGES) -> None:
-    pages.mkdir(parents=True, exist_ok=True)
-    figures = result["figures"]
+Value = Callable[[str, str], float | None]
+
+
+def reader(result: dict[str, Any]) -> Value:
+    """The median of a figure of a system, None where it was not measured."""
 
     def value(key: str, name: str) -> float | None:
-        found = figures.get(key, {}).get(name)
+        found = result["figures"].get(key, {}).get(name)
         return None if found is None else found["median"]
 
+    return value
+
+
+def write(result: dict[str, Any], pages: Path = PAGES) -> None:
+    pages.mkdir(parents=True, exist_ok=True)
+    figures, value = result["figures"], reader(result)
     names = [name for name in LABELS if any(name in by_system for by_system in figures.values())]
     charts = [chart(value, names, name, keys, unit, pages) for name, (keys, unit) in CHARTS.items()]
     text = [
@@ -114,7 +122,6 @@ def write(result: dict[str, Any], pages: Path = PAGES) -> None:
         *(f"![{name}]({name}.svg)" for name in charts if name),
     ]
     (pages / "index.md").write_text("\n".join(text) + "\n")
-    print("\n".join(targets(value)))
 
 
 def about(result: dict[str, Any]) -> list[str]:
@@ -127,9 +134,6 @@ def about(result: dict[str, Any]) -> list[str]:
         f"- Versions: {peers}",
         f"- {result['rounds']} rounds, {m['at']}",
     ]
-
-
-Value = Callable[[str, str], float | None]
 
 
 def targets(value: Value) -> list[str]:

@@ -26,11 +26,11 @@ class Servers:
     postgres_version: str
     redis_version: str
 
-    def fresh(self, name: str) -> str:
-        """An empty database of that name; a former one of the same name is gone."""
+    def fresh(self, name: str, template: str = "template1") -> str:
+        """A new database of that name; a former one of the same name is gone."""
         with psycopg.connect(self.postgres, autocommit=True) as conn:
             conn.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
-            conn.execute(f"CREATE DATABASE {name}")
+            conn.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
             conn.execute("CHECKPOINT")
         return urlunsplit(urlsplit(self.postgres)._replace(path=f"/{name}"))
 

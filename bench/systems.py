@@ -11,7 +11,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,10 @@ class System:
     @property
     def ours(self) -> bool:
         return self.name in ("shiftboss", "limit")
+
+    def scaled(self, share: float) -> System:
+        sizes = {name: max(100, round(getattr(self, name) * share)) for name in ("drain", "bulk", "single")}
+        return replace(self, **sizes)
 
     @property
     def python(self) -> str:

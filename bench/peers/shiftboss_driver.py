@@ -71,12 +71,18 @@ async def hang(url, n):
 
 
 def work(url):
+    become(url, "worker", "shiftboss_tasks:handlers", "--concurrency", str(CONCURRENCY))
+
+
+def supervise(url):
+    become(url, "supervise", "--app", "shiftboss_tasks:handlers", "--queue", "default=2")
+
+
+def become(url, *words):
     here = Path(__file__).resolve().parent
     os.environ["SHIFTBOSS_DATABASE_URL"] = url
     os.environ["PYTHONPATH"] = os.pathsep.join([str(here), os.environ.get("PYTHONPATH", "")])
-    command = ["-m", "shiftboss", "worker", "shiftboss_tasks:handlers", "--concurrency", str(CONCURRENCY)]
-    command += ["--log-level", "error"]
-    os.execv(sys.executable, [sys.executable, *command])
+    os.execv(sys.executable, [sys.executable, "-m", "shiftboss", *words, "--log-level", "error"])
 
 
 main(sys.modules[__name__])
