@@ -15,7 +15,7 @@ from psycopg.types.json import Jsonb
 
 from shiftboss.db.connection import Row, translated
 from shiftboss.model.errors import UsageError
-from shiftboss.model.task import MAX_PAYLOAD, Cancel, Claimed, Enqueued, NewTask, Reason, Result
+from shiftboss.model.task import MAX_PAYLOAD, Cancel, Claimed, Enqueued, NewTask, Reason, Result, new_id
 
 if TYPE_CHECKING:
     from shiftboss.db.database import Database
@@ -50,24 +50,23 @@ class Tasks:
     async def copy(self, tasks: Iterable[NewTask]) -> int:
         """Put very many plain tasks in by COPY, the fastest way. All of them or none."""
         rows = [
-            (task.task_type, _json(task), task.queue, task.priority, task.tenant, task.run_at)
+            (
+                task.id or new_id(),  # in order of time: a third cheaper to insert than a random one
+                task.task_type,
+                _json(task),
+                task.queue or "default",
+                5 if task.priority is None else task.priority,
+                task.tenant,
+                task.run_at,
+            )
             for task in tasks
         ]
-        columns = "task_type, params, queue, priority, tenant, run_at"
+        columns = "id, task_type, params, queue, priority, tenant, run_at"
         async with self._db.transaction() as conn, conn.cursor() as cursor:
             async with cursor.copy(f"COPY public.tasks ({columns}) FROM STDIN (FORMAT BINARY)") as copy:
-                copy.set_types(["text", "jsonb", "text", "int2", "text", "timestamptz"])
-                for task_type, params, queue, priority, tenant, run_at in rows:
-                    await copy.write_row(
-                        (
-                            task_type,
-                            params,
-                            queue or "default",
-                            5 if priority is None else priority,
-                            tenant,
-                            run_at,
-                        )
-                    )
+                copy.set_types(["uuid", "text", "jsonb", "text", "int2", "text", "timestamptz"])
+                for row in rows:
+                    await copy.write_row(row)
             return cursor.rowcount
 
     async def claim(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import random
 import time
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -43,10 +43,8 @@ DependencyPolicy = Literal["cancel", "fail", "run"]
 def new_id() -> UUID:
     """A version 7 UUID: random, yet growing with time, which keeps the primary key's index compact."""
     stamp = time.time_ns() // 1_000_000
-    random = int.from_bytes(os.urandom(10), "big")
-    value = (
-        (stamp & (1 << 48) - 1) << 80 | 0x7 << 76 | (random >> 68) << 64 | 0b10 << 62 | random & (1 << 62) - 1
-    )
+    chance = random.getrandbits(74)
+    value = stamp << 80 | 0x7 << 76 | (chance >> 62) << 64 | 0b10 << 62 | chance & (1 << 62) - 1
     return UUID(int=value)
 
 
