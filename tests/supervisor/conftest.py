@@ -7,11 +7,13 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from shiftboss.db import Database
 from shiftboss.model.settings import SupervisorSettings
+from shiftboss.model.task import NewTask
 from shiftboss.supervisor import Supervisor
 
 ROOT = Path(__file__).parents[2]
@@ -23,6 +25,7 @@ FAST = {
     "kill_seconds": 0.5,
     "restart_delay_seconds": 0.05,
 }
+SLOT = "worker:q:0"
 Supervise = Callable[..., AbstractAsyncContextManager[Supervisor]]
 
 
@@ -37,8 +40,8 @@ def worker_command(target: str = "tests.supervisor.app:app") -> Any:
 
 
 def script_command(script: str) -> Any:
-    """A command that is up in a moment: a shell script."""
-    return lambda queue, component, member: ["/bin/sh", "-c", script]
+    """A command that is up in a moment: a shell script, with the component as $0."""
+    return lambda queue, component, member: ["/bin/sh", "-c", script, component]
 
 
 @pytest.fixture
@@ -75,3 +78,23 @@ async def row_of(db: Database, component: str) -> dict[str, Any]:
     row = await db.fetch_one("SELECT * FROM health WHERE component = %s", [component])
     assert row is not None, f"{component} has no row"
     return row
+
+
+async def status_of(db: Database, status: str, component: str = SLOT) -> bool:
+    return (await statuses(db)).get(component) == status
+
+
+async def enqueue(db: Database, task_type: str, queue: str = "q", **params: Any) -> UUID:
+    [made] = await db.tasks.enqueue([NewTask(task_type=task_type, queue=queue, params=params)])
+    return made.id
+
+
+async def ended(db: Database, task: UUID) -> dict[str, Any] | None:
+    return await db.fetch_one(
+        "SELECT * FROM tasks WHERE id = %s AND status NOT IN ('Queued', 'In Progress')", [task]
+    )
+
+
+async def kinds(db: Database, kind: str) -> list[dict[str, Any]]:
+    """All events of a kind, oldest first."""
+    return await db.fetch("SELECT * FROM shiftboss.events WHERE kind = %s ORDER BY id", [kind])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -70,26 +69,12 @@ def slots(words: Sequence[str]) -> dict[str, int]:
 
 
 async def _run(target: str, settings: Settings) -> None:
-    import socket
-
     from shiftboss.db import Database
     from shiftboss.lifecycle.signals import stop_on_signals
     from shiftboss.supervisor import Supervisor
 
-    def command(queue: str, component: str, member: str) -> list[str]:
-        worker = [sys.executable, "-m", "shiftboss", "worker", target]
-        return [*worker, "--queue", queue, "--component", component, "--id", member]
-
-    chosen = settings.supervisor
     async with await Database.open(settings.database.url, data_dir=settings.data_dir) as db:
-        supervisor = Supervisor(
-            db,
-            chosen.host or socket.gethostname(),
-            chosen.queues,
-            command,
-            chosen,
-            direct_url=settings.database.direct_url,
-        )
+        supervisor = Supervisor.of(db, settings, target)
         with stop_on_signals(supervisor.request_stop):
             await supervisor.start()
             await supervisor.wait()

@@ -97,6 +97,9 @@ class Database:
             min_size=min_size,
             max_size=max_size,
             name="shiftboss",
+            # After an outage be back before beats are missed: left alone, the pool waits longer every time.
+            timeout=15.0,
+            reconnect_timeout=5.0,
             open=False,
         )
         await pool.open()

@@ -110,9 +110,9 @@ class Health:
             "SELECT shiftboss.update_details(%s, %s, %s)", [component, _object(details), by]
         )
 
-    async def increment_restart_count(self, component: str) -> int:
-        """Count one automatic restart; the new count."""
-        return int(await self._value("shiftboss.increment_restart_count(%s)", [component]))
+    async def increment_restart_count(self, component: str, after: int | None = None) -> int:
+        """Count one automatic restart; the new count. `after`: only if the count is still that."""
+        return int(await self._value("shiftboss.increment_restart_count(%s, %s)", [component, after]))
 
     async def remove_worker(self, component: str, *, pid: int | None = None, by: str | None = None) -> bool:
         """Take the row away, `pid` given only if it is still that process's. False: it was not there."""

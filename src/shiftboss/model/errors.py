@@ -41,6 +41,11 @@ class DatabaseError(ShiftbossError):
         super().__init__(message, hint=hint)
         self.sqlstate = sqlstate
 
+    @property
+    def refused(self) -> bool:
+        """PostgreSQL understood and said no: the same again will not help. False: later it may."""
+        return (self.sqlstate or "")[:2] in ("22", "23", "42", "P0")
+
 
 class DatabaseUnavailable(DatabaseError):
     """The database can not be reached now; trying again later may help."""

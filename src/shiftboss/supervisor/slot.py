@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import signal
 import time
 from collections.abc import Awaitable, Callable, Hashable, Sequence
@@ -14,7 +15,7 @@ import structlog
 
 from shiftboss.db import Database, Row
 from shiftboss.lifecycle import Backoff, sleep
-from shiftboss.model.errors import DatabaseError, DatabaseUnavailable
+from shiftboss.model.errors import DatabaseError
 from shiftboss.model.settings import SupervisorSettings
 from shiftboss.model.slot import RestartHistory, RestartPolicy, SlotStatus, member_id
 from shiftboss.supervisor.process import Ending, Process, end_stranger
@@ -79,6 +80,7 @@ class Slot:
         self.process: Process | None = None
         self.started = self._touched = time.monotonic()
         self._former: Row | None = None
+        self._restarting = False
         self.healthy = asyncio.Event()
         self._order: Order | None = None
         self._ordered = asyncio.Event()
@@ -159,12 +161,12 @@ class Slot:
         if row["process"] is not None and await end_stranger(row["process"], self._settings.stop_seconds):
             log.info("ended a process of a former supervisor", component=self.component, pid=row["pid"])
         if row["status"] == SlotStatus.FAILED:
-            await self._await_pardon()
+            await self._wait_for_pardon(math.inf)
         elif row["status"] == SlotStatus.CRASHED:
             await self._come_back("crashed before this supervisor began")
         else:
             await self._must(lambda: self._mark_crashed("its supervisor was gone", "lost"))
-            await self._count_restart()
+            self._restarting = True
 
     async def _live(self) -> None:
         """One process, from its start to its end and what follows."""
@@ -183,6 +185,8 @@ class Slot:
         await self._must(lambda: self._db.health.take_restart_order(self.component))
         if not self.leaving:
             self._take_order()  # it was about what ends here
+        if self._restarting:  # counted in the moment it happens, so that the count is the number of restarts
+            await self._count_restart()
         try:
             process = self._spawn()
         except OSError as error:
@@ -249,7 +253,7 @@ class Slot:
         return await process.end(self._settings.stop_seconds)
 
     async def _come_back(self, reason: str) -> None:
-        """After a crash: wait, and count the restart; or fail, and wait for a person."""
+        """After a crash: wait, then restart; or fail, and wait for a person."""
         delay = self._ground.policy.delay(self._history.recent(time.monotonic()))
         if delay is None:
             policy = self._ground.policy
@@ -258,18 +262,21 @@ class Slot:
             await self._must(
                 lambda: self._db.health.update_status(self.component, SlotStatus.FAILED, reason=words)
             )
-            await self._await_pardon()
-        elif await sleep(delay, self._ordered) and await self._pardoned():
-            return
-        elif not self.leaving:
-            await self._count_restart()
+            await self._wait_for_pardon(math.inf)
+        else:
+            self._restarting = not await self._wait_for_pardon(delay)
 
-    async def _await_pardon(self) -> None:
-        while not await self._pardoned():
-            await self._ordered.wait()
+    async def _wait_for_pardon(self, seconds: float) -> bool:
+        """Wait; True, and at once, if a person orders a restart or the slot leaves: none is counted then."""
+        ends = time.monotonic() + seconds
+        while not self._pardoned():
+            left = ends - time.monotonic()
+            if left <= 0:
+                return False
+            await sleep(min(left, 3600.0), self._ordered)
+        return True
 
-    async def _pardoned(self) -> bool:
-        """Whether a person ordered a restart, or the slot leaves: no restart is counted then."""
+    def _pardoned(self) -> bool:
         order = self._take_order()
         if order is not None and order.kind is Kind.RESTART:
             self._history.forget()
@@ -277,8 +284,11 @@ class Slot:
         return self.leaving
 
     async def _count_restart(self) -> None:
+        self._restarting = False
         self._history.add(time.monotonic())
-        await self._must(lambda: self._db.health.increment_restart_count(self.component))
+        row = await self._must(self._look)
+        before = None if row is None else row["restart_count"]
+        await self._must(lambda: self._db.health.increment_restart_count(self.component, before))
         await self._must(self._look)
 
     async def _look(self) -> Row | None:
@@ -304,7 +314,7 @@ class Slot:
             await self.process.end(self._settings.stop_seconds)
         try:
             await self._must(lambda: self._db.health.remove_worker(self.component))
-        except DatabaseUnavailable as error:
+        except DatabaseError as error:
             log.warning("could not take away a slot", component=self.component, reason=error.message)
 
     async def _must(
@@ -315,7 +325,9 @@ class Slot:
         while True:
             try:
                 return await call()
-            except DatabaseUnavailable as error:
+            except DatabaseError as error:
+                if error.refused:
+                    raise
                 log.warning("the database is away", component=self.component, reason=error.message)
                 if unless is not None and unless.done():
                     return None

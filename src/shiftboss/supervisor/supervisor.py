@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
+import sys
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -15,8 +17,8 @@ from shiftboss.db import Database, Row
 from shiftboss.db.listen import listen
 from shiftboss.db.lock import NamedLock
 from shiftboss.lifecycle import Service, sleep
-from shiftboss.model.errors import DatabaseError, DatabaseUnavailable, UsageError
-from shiftboss.model.settings import SupervisorSettings
+from shiftboss.model.errors import DatabaseError, UsageError
+from shiftboss.model.settings import Settings, SupervisorSettings
 from shiftboss.model.slot import SilenceWatch
 from shiftboss.supervisor.slot import Command, Ground, Kind, Order, Slot
 
@@ -47,9 +49,23 @@ class Supervisor(Service):
         self._watch = SilenceWatch(longest_step=2 * self._settings.check_seconds)
         self._slots: dict[Slot, asyncio.Task[None]] = {}
         self._replacements: dict[Slot, asyncio.Task[None]] = {}
+        self._succeeded: set[Slot] = set()
         self._one_at_a_time = asyncio.Lock()
         self._wake = asyncio.Event()
+        self._strangers: set[str] = set()
         self.grace = self._settings.stop_seconds + 30
+
+    @classmethod
+    def of(cls, db: Database, settings: Settings, target: str) -> Supervisor:
+        """The supervisor of this host as the settings have it; the workers' app is `target`, module:app."""
+        chosen = settings.supervisor
+
+        def command(queue: str, component: str, member: str) -> list[str]:
+            worker = [sys.executable, "-m", "shiftboss", "worker", target]
+            return [*worker, "--queue", queue, "--component", component, "--id", member]
+
+        host = chosen.host or socket.gethostname()
+        return cls(db, host, chosen.queues, command, chosen, direct_url=settings.database.direct_url)
 
     @property
     def slots(self) -> list[Slot]:
@@ -85,11 +101,9 @@ class Supervisor(Service):
             self._wake.clear()
             try:
                 await self._check(ground)
-            except DatabaseUnavailable as error:
-                self._watch.blind()
-                log.warning("can not look at the slots: the database is away", reason=error.message)
             except DatabaseError as error:
-                log.error("can not look at the slots", reason=error.message)
+                self._watch.blind()
+                log.warning("can not look at the slots", reason=error.message)
 
     async def _check(self, ground: Ground) -> None:
         await self._keep_lock()
@@ -107,11 +121,19 @@ class Supervisor(Service):
             if (row := rows.get(slot.component)) is not None:
                 slot.observe(row, silences[slot.component], asked)
                 self._consider_replacing(ground, slot, row)
+        self._adopt(ground, rows)
         await self._reconcile(ground)
+
+    def _adopt(self, ground: Ground, rows: Mapping[str, Row]) -> None:
+        """Rows of this host without a slot: the answer that told of them was lost."""
+        strangers = set(rows) - {slot.component for slot in self._slots}
+        for component in strangers & self._strangers:  # seen twice: it was not just being opened
+            self._add(Slot(ground, rows[component]["queue"], component))
+        self._strangers = strangers
 
     async def _reconcile(self, ground: Ground) -> None:
         """Open missing slots, let superfluous ones go, the youngest first."""
-        staying = [slot for slot in self._slots if not slot.leaving and slot not in self._replacements]
+        staying = [slot for slot in self._slots if not slot.leaving and slot not in self._succeeded]
         counts = Counter(slot.queue for slot in staying)
         for queue, count in self._wanted.items():
             for _ in range(count - counts[queue]):
@@ -131,6 +153,7 @@ class Supervisor(Service):
 
     def _gone(self, slot: Slot, task: asyncio.Task[None]) -> None:
         del self._slots[slot]
+        self._succeeded.discard(slot)
         self._wake.set()
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("a slot broke", component=slot.component, exc_info=error)
@@ -164,16 +187,19 @@ class Supervisor(Service):
             try:
                 successor = await self._open(ground, slot.queue)
                 self._add(successor)
+                self._succeeded.add(slot)
                 details = {"reason": order.reason, "successor": successor.component}
                 await self._db.events.note("slot.replaced", component=slot.component, details=details)
             except DatabaseError as error:
                 log.warning("can not replace a worker now", component=slot.component, reason=error.message)
+                self._succeeded.discard(slot)
                 return
             log.info("replacing a worker", component=slot.component, **details)
             await sleep(self._settings.start_seconds, successor.healthy, self.stopping)
             if successor.healthy.is_set() or order.kind is Kind.STOP:
                 slot.order(*order)
             else:
+                self._succeeded.discard(slot)
                 successor.order(Kind.STOP, "it was to replace another, but did not become healthy")
 
     async def _take_lock(self) -> None:

@@ -20,7 +20,7 @@ import structlog
 
 from shiftboss.lifecycle import Service, sleep
 from shiftboss.lifecycle.processes import identity
-from shiftboss.model.errors import DatabaseError, DatabaseUnavailable
+from shiftboss.model.errors import DatabaseError
 
 if TYPE_CHECKING:
     from shiftboss.db import Database
@@ -153,7 +153,7 @@ class SlotBeat(Service):
         await self.stop()
         try:
             await self._db.health.remove_worker(self._component, pid=os.getpid(), by=self._component)
-        except DatabaseUnavailable as error:
+        except DatabaseError as error:
             log.warning("could not take away the health row", reason=error.message)
 
     async def _beat(self) -> None:
@@ -166,12 +166,12 @@ class SlotBeat(Service):
                 details={"tasks_done": self._tasks_done()},
                 by=self._component,
             )
-        except DatabaseUnavailable as error:
-            log.warning("a health beat did not land", reason=error.message)
-            return
-        except DatabaseError as error:  # somebody has called this process dead
-            log.error("this process has lost its slot: ending", reason=error.message)
-            self._on_lost()
+        except DatabaseError as error:
+            if error.refused:  # somebody has called this process dead
+                log.error("this process has lost its slot: ending", reason=error.message)
+                self._on_lost()
+            else:
+                log.warning("a health beat did not land", reason=error.message)
             return
         if row is None:
             log.error("this process has lost its slot: ending", component=self._component)

@@ -185,15 +185,20 @@ BEGIN
     PERFORM shiftboss.write_as(NULL);
 END $$;
 
-CREATE OR REPLACE FUNCTION shiftboss.increment_restart_count(p_component text) RETURNS int LANGUAGE plpgsql AS $$
+-- Count one automatic restart. p_after: only if the count is still that, so that a call whose answer was lost can be repeated.
+CREATE OR REPLACE FUNCTION shiftboss.increment_restart_count(p_component text, p_after int DEFAULT NULL) RETURNS int
+LANGUAGE plpgsql AS $$
 DECLARE
     h public.health;
 BEGIN
     UPDATE public.health SET restart_count = restart_count + 1, last_restart = shiftboss.epoch(),
         restarts = (restarts || shiftboss.epoch())[greatest(cardinality(restarts) - 98, 1):]
-    WHERE component = p_component AND status <> 'failed' RETURNING * INTO h;
+    WHERE component = p_component AND status <> 'failed' AND (p_after IS NULL OR restart_count = p_after) RETURNING * INTO h;
     IF NOT FOUND THEN
-        IF EXISTS (SELECT FROM public.health WHERE component = p_component) THEN
+        SELECT * INTO h FROM public.health WHERE component = p_component;
+        IF h.restart_count <> p_after THEN
+            RETURN h.restart_count;
+        ELSIF h.status = 'failed' THEN
             RAISE EXCEPTION '% is failed and is not restarted by itself', p_component USING ERRCODE = 'check_violation',
                 HINT = 'shiftboss restart ' || p_component;
         END IF;

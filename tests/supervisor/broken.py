@@ -1,0 +1,3 @@
+"""An app whose start fails."""
+
+import no_such_module  # noqa: F401
