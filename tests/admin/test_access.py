@@ -66,12 +66,13 @@ async def test_every_changing_route_refuses_a_viewer(as_role, url: str) -> None:
         "/tokens": {"name": "n", "role": "viewer"},
     }
     for method, path in calls:
-        where = path.replace("{id}", "01890000-0000-7000-8000-000000000000")
+        id = "1" if "vectorizers" in path else "01890000-0000-7000-8000-000000000000"
+        where = path.replace("{id}", id)
         body = next((b for end, b in bodies.items() if path.endswith(end)), {})
         for name in ("name", "component", "which", "provider", "schedule"):
             where = where.replace("{" + name + "}", "x")
         answer = await viewer.request(method, where, json=body)
-        assert answer.status_code in (403, 404), (method, path, answer.text)
+        assert answer.status_code == 403, (method, path, answer.text)
 
 
 async def test_wrong_tokens_are_slowed_down(db: Database, settings: Settings) -> None:
@@ -101,9 +102,8 @@ async def test_a_session_by_token_and_by_link(db: Database, url: str, settings: 
         kept = browser.cookies[COOKIE]
         assert (await browser.delete(f"{V1}/session")).status_code == 204
         assert (await browser.get(f"{V1}/me")).status_code == 401
-        assert (await browser.get(f"{V1}/me", cookies={COOKIE: kept})).status_code == 401, (
-            "also if it was copied"
-        )
+        browser.cookies[COOKIE] = kept
+        assert (await browser.get(f"{V1}/me")).status_code == 401, "also if it was copied"
     access = Access(db, settings.admin)
     code = await db.tokens.create_login("up", Role.ADMIN, timedelta(minutes=1))
     session = await access.redeem(code, "127.0.0.1")

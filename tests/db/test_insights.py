@@ -117,6 +117,16 @@ async def test_figures_of_workers_and_time(db: Database) -> None:
     busy = [point for point in points if point["completed"]]
     assert [(p["completed"], p["failed"]) for p in busy] == [(8, 2)]
     assert BUCKETS[2] < busy[0]["p50"] <= BUCKETS[3]
+    (before,) = await db.insights.series.totals()
+    for _ in range(2):
+        await db.execute(
+            "UPDATE shiftboss.stats SET minute = now() - interval '8 days' WHERE minute > '-infinity'"
+        )
+        await db.tasks.tidy(timedelta(days=7))
+        assert await db.insights.series.totals() == [before], "counters outlive the minutes"
+    assert not any(
+        p["completed"] for p in await db.insights.series.throughput(timedelta(days=9), timedelta(hours=1))
+    )
 
 
 def test_percentiles_of_a_histogram() -> None:

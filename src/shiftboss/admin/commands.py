@@ -126,6 +126,18 @@ class Commands:
                 "queue", name, max_running=max_running, rate=rate, rate_period=period
             )
 
+    async def pause_vectorizer(self, who: Principal, id: int) -> None:
+        async with self._recorded(who, Role.OPERATOR, "vectorizer.pause", id):
+            await self._db.vectorizers.pause(id)
+
+    async def resume_vectorizer(self, who: Principal, id: int) -> None:
+        async with self._recorded(who, Role.OPERATOR, "vectorizer.resume", id):
+            await self._db.vectorizers.resume(id)
+
+    async def retry_vectorizer(self, who: Principal, id: int) -> int:
+        async with self._recorded(who, Role.OPERATOR, "vectorizer.retry", id):
+            return await self._db.vectorizers.retry(id)
+
     async def create_token(
         self, who: Principal, name: str, role: Role, lifetime: timedelta | None = None
     ) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Annotated
 
 from fastapi import Depends, Request
@@ -17,6 +20,8 @@ from shiftboss.model.settings import Settings
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
+    from shiftboss.ai.engine import AI
+
 
 class Desk:
     """The service's parts: read model (`db.insights`), commands, access, live changes, bots, keys."""
@@ -28,6 +33,25 @@ class Desk:
         self.access = Access(db, settings.admin)
         self.commands = Commands(db, settings, self.bots, self.catalog)
         self.hub = Hub(db, settings.database.direct_url)
+        self._ai: AI | None = None
+        self._opening = asyncio.Lock()
+
+    async def ai(self) -> AI:
+        """The AI engine, opened when somebody searches by meaning for the first time."""
+        from shiftboss.ai.engine import AI
+
+        async with self._opening:
+            if self._ai is None:
+                self._ai = await AI.open(self.settings.ai, self.db)
+            return self._ai
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        """While the service is up."""
+        async with self.hub:
+            yield
+        if self._ai is not None:
+            await self._ai.close()
 
     def attach(self, app: FastAPI) -> None:
         app.state.desk = self

@@ -21,7 +21,7 @@ log = structlog.get_logger()
 MEDIA_TYPE = "application/problem+json"
 
 # What PostgreSQL's states mean to somebody who called us; see the ERRCODEs in our SQL functions.
-_STATES = {"P0002": 404, "55000": 409, "23505": 409, "42501": 403}
+_STATES = {"P0002": 404, "42704": 404, "55000": 409, "23505": 409, "42501": 403}
 _CLASSES = {"22": 422, "23": 422, "54": 422}
 
 

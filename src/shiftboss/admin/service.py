@@ -29,7 +29,7 @@ def create_app(db: Database, settings: Settings | None = None) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        async with desk.hub:
+        async with desk.open():
             yield
 
     app = FastAPI(

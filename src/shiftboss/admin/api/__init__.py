@@ -5,13 +5,17 @@ from fastapi import APIRouter
 from shiftboss.admin.api import (
     access,
     events,
+    journal,
     overview,
     places,
     probes,
+    providers,
     queues,
     runs,
+    schedules,
     slots,
     tasks,
+    vectorizers,
     workers,
 )
 
@@ -25,6 +29,10 @@ ROUTERS: tuple[APIRouter, ...] = (
     slots.web,
     queues.router,
     events.router,
+    providers.router,
+    schedules.router,
+    vectorizers.router,
+    journal.router,
     places.router,
     access.router,
     probes.router,

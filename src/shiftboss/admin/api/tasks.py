@@ -207,7 +207,6 @@ async def cancel(id: UUID, desk: At, who: Caller) -> TaskDetail:
 @router.post("/tasks/{id}/retry", responses=responses(404, 409))
 async def retry(id: UUID, desk: At, who: Caller) -> TaskDetail:
     """Start a failed or cancelled task over."""
-    await _detail(desk, id)
     await desk.commands.retry_tasks(who, [id])
     return await _detail(desk, id)
 

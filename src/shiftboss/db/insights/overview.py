@@ -45,6 +45,11 @@ class Overview:
                 for row in await self._db.health.alerts()
             ),
             *(
+                _alert("warning", "budget_spent", row["provider"], _spent(row))
+                for row in await self._db.insights.providers.status()
+                if row["daily_budget"] is not None and row["spend_today"] >= row["daily_budget"]
+            ),
+            *(
                 _alert("warning", "stale_worker", row["worker_id"], _silence(row))
                 for row in await self._db.fetch(_STALE)
             ),
@@ -80,6 +85,10 @@ def _silence(row: Row) -> str:
     if row["heartbeat_age_seconds"] is None:
         return f"worker {row['worker_id']} never sent a beat"
     return f"worker {row['worker_id']} has been silent for {row['heartbeat_age_seconds']:.0f} s"
+
+
+def _spent(row: Row) -> str:
+    return f"{row['provider']} has spent {row['spend_today']:.2f} of {row['daily_budget']:.2f} dollars today"
 
 
 def _running(row: Row) -> str:

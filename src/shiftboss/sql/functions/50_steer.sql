@@ -150,8 +150,23 @@ BEGIN
         AND shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires) = u.lane LIMIT 1) t
     WHERE NOT EXISTS (SELECT FROM shiftboss.lanes l WHERE l.lane = u.lane);
     DELETE FROM shiftboss.events WHERE at < shiftboss.now() - p_older;
-    DELETE FROM shiftboss.stats WHERE minute < shiftboss.now() - p_older;
+    PERFORM shiftboss.tidy_stats(p_older);
 END $$;
+
+-- Old minutes become one row per worker and type at -infinity, so that counters never go down while the worker is known.
+CREATE OR REPLACE FUNCTION shiftboss.tidy_stats(p_older interval) RETURNS void LANGUAGE sql AS $$
+    DELETE FROM shiftboss.stats s WHERE s.minute = '-infinity'
+        AND NOT EXISTS (SELECT FROM public.workers w WHERE w.id = s.worker_id);
+    WITH old AS (
+        DELETE FROM shiftboss.stats WHERE minute > '-infinity' AND minute < shiftboss.now() - p_older RETURNING *)
+    INSERT INTO shiftboss.stats AS s (minute, worker_id, queue, task_type, completed, failed, seconds, buckets)
+    SELECT '-infinity', o.worker_id, o.queue, o.task_type, sum(o.completed), sum(o.failed), sum(o.seconds),
+        shiftboss.sum_buckets(o.buckets)
+    FROM old o WHERE EXISTS (SELECT FROM public.workers w WHERE w.id = o.worker_id) GROUP BY 2, 3, 4
+    ON CONFLICT (minute, worker_id, queue, task_type) DO UPDATE SET
+        completed = s.completed + excluded.completed, failed = s.failed + excluded.failed,
+        seconds = s.seconds + excluded.seconds, buckets = shiftboss.add_buckets(s.buckets, excluded.buckets);
+$$;
 
 -- Why does this task wait? One row per reason, with what to do about it; a task that does not wait says how it stands.
 CREATE OR REPLACE FUNCTION shiftboss.why(p_id uuid) RETURNS TABLE (reason text, detail text, advice text)

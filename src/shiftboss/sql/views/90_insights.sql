@@ -15,7 +15,9 @@ CREATE OR REPLACE VIEW shiftboss.queues AS
 WITH live AS (
     SELECT queue, count(*) FILTER (WHERE status = 'Queued') AS queued,
         count(*) FILTER (WHERE status = 'In Progress') AS running,
-        count(*) FILTER (WHERE status = 'Queued' AND hold IS NULL AND coalesce(run_at, created_at) <= shiftboss.now()) AS ready,
+        -- a subquery, so that the clock is asked once and not per row
+        count(*) FILTER (WHERE status = 'Queued' AND hold IS NULL
+            AND coalesce(run_at, created_at) <= (SELECT shiftboss.now())) AS ready,
         min(coalesce(run_at, created_at)) FILTER (WHERE status = 'Queued' AND hold IS NULL) AS oldest
     FROM public.tasks WHERE status IN ('Queued', 'In Progress') GROUP BY queue
 ), names AS (
