@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -204,6 +205,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 
 def main() -> None:
     options = parse()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the servers are stopped as well
     if options.report is not None:
         report.write(json.loads(options.report.read_text()))
         return
