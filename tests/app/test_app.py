@@ -245,7 +245,8 @@ def test_cron_refuses_what_could_never_run() -> None:
     @clock.cron("*/5 * * * *", queue="chores")
     async def tidy() -> None: ...
 
-    assert [(s.handler.name, s.expression) for s in clock.schedules] == [("clock.tidy", "*/5 * * * *")]
+    [cron] = clock.schedules
+    assert (cron.name, cron.cron, cron.task["queue"]) == ("clock.tidy", "*/5 * * * *", "chores")
     with pytest.raises(UsageError, match="not a cron expression"):
         clock.cron("every day")(lambda: None)
     with pytest.raises(UsageError, match="has no default"):

@@ -16,7 +16,7 @@ from shiftboss.app.calls import Call, whole
 from shiftboss.app.decorator import TaskDecorator
 from shiftboss.app.handle import Group, Handle
 from shiftboss.app.link import Link
-from shiftboss.app.schedule import Schedule
+from shiftboss.app.schedule import Cron, schedule
 from shiftboss.app.sync import Sync
 from shiftboss.app.task import AsyncTask, PlainTask, Task
 from shiftboss.db import Database
@@ -55,7 +55,7 @@ class App:
         self.name = name
         self.handlers = Handlers()
         self.tasks: dict[str, Task[..., Any]] = {}
-        self.schedules: list[Schedule] = []
+        self.schedules: list[Cron] = []
         self._url = url
         self._links: WeakKeyDictionary[asyncio.AbstractEventLoop, Link] = WeakKeyDictionary()
         self._opening: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
@@ -109,7 +109,7 @@ class App:
 
         def scheduled(function: Callable[..., Any]) -> Task[..., Any]:
             task: Task[..., Any] = decorate(function)
-            self.schedules.append(Schedule.of(task.handler, expression, timezone))
+            self.schedules.append(schedule(task.handler, expression, timezone))
             return task
 
         return TaskDecorator(scheduled)

@@ -37,10 +37,7 @@ class Handle(Generic[R_co]):
 
     def unwrap(self, outcome: Result) -> R_co:
         """The value of a result, or its error raised."""
-        if outcome.status == Status.FAILED:
-            raise TaskFailed(outcome.id, outcome.error)
-        if outcome.status == Status.CANCELLED:
-            raise TaskCancelled(outcome.id, outcome.error)
+        raise_unless_complete(outcome)
         value: R_co = self._decode(outcome.result) if self._decode else outcome.result
         return value
 
@@ -87,3 +84,10 @@ class Group(Generic[T_co]):
         """All results in order; the first that failed is raised, once all have ended."""
         outcomes = await self.outcomes(timeout)
         return [handle.unwrap(outcome) for handle, outcome in zip(self.handles, outcomes, strict=True)]
+
+
+def raise_unless_complete(outcome: Result) -> None:
+    if outcome.status == Status.FAILED:
+        raise TaskFailed(outcome.id, outcome.error)
+    if outcome.status == Status.CANCELLED:
+        raise TaskCancelled(outcome.id, outcome.error)

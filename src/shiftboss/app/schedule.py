@@ -1,48 +1,34 @@
-"""Schedules: tasks that the clock enqueues."""
+"""Schedules of an app: tasks that the clock enqueues, made known when a worker or the house starts."""
 
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass
 
+from shiftboss.coordinator.cron import Cron, register
+from shiftboss.db import Database
+from shiftboss.db.tasks import as_json
 from shiftboss.model.errors import UsageError
 from shiftboss.worker.handlers import Handler
 
-
-@dataclass(frozen=True, kw_only=True)
-class Schedule:
-    """When a task type is due, as `@app.cron` was told."""
-
-    handler: Handler
-    expression: str
-    timezone: str
-
-    @classmethod
-    def of(cls, handler: Handler, expression: str, timezone: str) -> Schedule:
-        """Refuse here what could never run there."""
-        _check_expression(expression)
-        _check_arguments(handler)
-        return cls(handler=handler, expression=expression, timezone=timezone)
+__all__ = ["Cron", "register_schedules", "schedule"]
 
 
-def _check_expression(expression: str) -> None:
-    from datetime import UTC, datetime
-
-    from cronsim import CronSim, CronSimError
-
-    try:
-        CronSim(expression, datetime.now(UTC))
-    except CronSimError as error:
-        raise UsageError(
-            f"{expression!r} is not a cron expression: {error}", hint='for example "*/5 * * * *"'
-        ) from None
-
-
-def _check_arguments(handler: Handler) -> None:
+def schedule(handler: Handler, expression: str, timezone: str) -> Cron:
+    """When a task type is due. Refuses here what could never run there."""
     parameters = list(inspect.signature(handler.function).parameters.values())
     for parameter in parameters[1 if handler.wants_context else 0 :]:
-        if parameter.default is parameter.empty:
+        if parameter.default is parameter.empty and parameter.kind is not parameter.VAR_KEYWORD:
             raise UsageError(
                 f"{handler.name} can not be scheduled: {parameter.name} has no default",
                 hint="a scheduled task is called without arguments",
             )
+    cron = Cron(name=handler.name, cron=expression, timezone=timezone, task=as_json(handler.new_task({})))
+    cron.check()
+    return cron
+
+
+async def register_schedules(db: Database, app: object) -> None:
+    """What `@app.cron` was told; nothing for an object without schedules."""
+    crons = getattr(app, "schedules", [])
+    if crons:
+        await register(db, crons)

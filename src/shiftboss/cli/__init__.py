@@ -28,6 +28,15 @@ class Command:
 
 
 COMMANDS: dict[str, Command] = {
+    "up": Command("shiftboss.cli.up:app", "everything in one terminal: shiftboss up module:app"),
+    "init": Command("shiftboss.cli.init:app", "write a small example project that runs"),
+    "submit": Command("shiftboss.cli.submit:app", "enqueue a task: shiftboss submit NAME key=value"),
+    "status": Command("shiftboss.cli.status:app", "the whole fleet on one screen; --watch stays"),
+    "top": Command("shiftboss.cli.top:app", "the fleet live, with keys to pause, drain and retry"),
+    "tasks": Command("shiftboss.cli.tasks:app", "tasks: list, show, retry, cancel, tail"),
+    "why": Command("shiftboss.cli.why:app", "what a task waits for, and what to do about it"),
+    "queues": Command("shiftboss.cli.queues:app", "queues: list, pause, resume, limit"),
+    "doctor": Command("shiftboss.cli.doctor:app", "look for trouble, and say what to do about it"),
     "db": Command("shiftboss.cli.db:app", "the database: url, status, stop, shell, migrate, reset"),
     "worker": Command("shiftboss.cli.worker:app", "run one worker process: shiftboss worker module:app"),
     "journal": Command("shiftboss.cli.journal:app", "journals: import, show, search, insights, export", "ai"),
@@ -52,6 +61,7 @@ COMMANDS: dict[str, Command] = {
     ),
     "bot": Command("shiftboss.cli.bot:app", "carry out a bot here and now: shiftboss bot discovery", "admin"),
     "config": Command("shiftboss.cli.config:app", "every setting, its value and where it comes from"),
+    "completion": Command("shiftboss.cli.completion:app", "words for the Tab key: bash, zsh, fish"),
 }
 
 # Understood anywhere on the command line, and handed on to child processes through the environment.

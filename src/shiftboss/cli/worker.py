@@ -52,8 +52,11 @@ def worker(
     configure_logs(log_level, worker_id=name)
     post = Post(id=name, queues=queue or None, component=component)
     with seated() as seat:
-        handlers = handlers_of(load(target))
+        app = load(target)
+        handlers = handlers_of(app)
         with asyncio.Runner(loop_factory=_fast_loop()) as runner:
+            if not coordinator:
+                runner.run(_register_schedules(app, settings))
             runner.run(_run(post, handlers, settings, seat, coordinator or []))
 
 
@@ -68,6 +71,16 @@ async def _run(
 
         source = CoordinatorSource(coordinators, settings.coordinator)
     await run_worker(post, handlers, settings, source=source, seat=seat)
+
+
+async def _register_schedules(app: object, settings: Settings) -> None:
+    """An app's `@app.cron` is made known by whoever runs it."""
+    if getattr(app, "schedules", None):
+        from shiftboss.app.schedule import register_schedules
+        from shiftboss.db import Database
+
+        async with await Database.open(data_dir=settings.data_dir) as db:
+            await register_schedules(db, app)
 
 
 def _fast_loop() -> type[asyncio.AbstractEventLoop] | None:

@@ -251,6 +251,12 @@ def _in_order(tasks: Sequence[NewTask], coming: set[UUID]) -> bool:
     return True
 
 
+def as_json(task: NewTask) -> dict[str, Any]:
+    """What shiftboss.enqueue() takes for one task, in plain JSON."""
+    plain: dict[str, Any] = orjson.loads(_dumps(_fields(task)))
+    return plain
+
+
 def _fields(task: NewTask) -> dict[str, Any]:
     return {name: value for name in NewTask.__slots__ if (value := getattr(task, name)) is not None}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from shiftboss.db.insights.condition import Condition
 from shiftboss.db.insights.fleet import Fleet
 from shiftboss.db.insights.overview import Overview
 from shiftboss.db.insights.providers import Providers
@@ -47,3 +48,8 @@ class Insights:
     def overview(self) -> Overview:
         """Counts at a glance, alerts, the documented snapshot."""
         return Overview(self._db, self.fleet, self.series)
+
+    @cached_property
+    def condition(self) -> Condition:
+        """The database itself: version, settings, bloat, clocks; and work that nobody can do."""
+        return Condition(self._db)

@@ -1,0 +1,60 @@
+"""The admin service as a part of the house: served in our loop, stopped by us and not by signals."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import uvicorn
+
+from shiftboss.admin.desk import Desk
+from shiftboss.admin.service import address, create_app, server_config
+from shiftboss.db import Database
+from shiftboss.lifecycle import Service
+from shiftboss.model.settings import Settings
+
+
+class _Server(uvicorn.Server):
+    """Says when it is up; signals are the house's to handle."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.up = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.up.set()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class Web(Service):
+    """`url` is where a browser finds it."""
+
+    def __init__(self, db: Database, settings: Settings, host: str, port: int) -> None:
+        super().__init__()
+        self._settings, self._host, self._port = settings, host, port
+        self._app = create_app(db, settings)
+        self.desk: Desk = self._app.state.desk
+
+    @property
+    def url(self) -> str:
+        return address(self._host, self._port, tls=self._settings.admin.tls_cert is not None)
+
+    async def run(self) -> None:
+        await self.desk.access.check_bind(self._host)
+        server = _Server(server_config(self._app, self._settings, self._host, self._port))
+        serving = asyncio.create_task(server.serve())
+        up = asyncio.create_task(server.up.wait())
+        await asyncio.wait({serving, up}, return_when=asyncio.FIRST_COMPLETED)
+        up.cancel()
+        if not serving.done():
+            self._port = server.servers[0].sockets[0].getsockname()[1]
+            self.ready()
+            await self.stopping.wait()
+            server.should_exit = True
+        await serving

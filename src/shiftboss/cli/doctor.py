@@ -1,0 +1,47 @@
+"""`shiftboss doctor`: is all well, and if not, what to do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from shiftboss.cli.output import Json, console, on_terminal, say_json
+
+if TYPE_CHECKING:
+    from shiftboss.cli.findings import Finding
+
+app = typer.Typer(add_completion=False)
+
+MARKS = {"ok": "[green]✓[/]", "warning": "[yellow]![/]", "problem": "[red]✗[/]"}
+
+
+@app.command()
+def doctor(as_json: Json = False) -> None:
+    """Look at installation, database, fleet, providers and disk; each finding says what to do.
+
+    Exit code: 0 when there is no problem (warnings may be), 1 when there is one.
+    """
+    import asyncio
+
+    from shiftboss.cli.findings import examine
+
+    findings = asyncio.run(examine())
+    if as_json:
+        say_json([finding._asdict() for finding in findings])
+    else:
+        _show(findings)
+    if any(finding.level == "problem" for finding in findings):
+        raise typer.Exit(1)
+
+
+def _show(findings: list[Finding]) -> None:
+    out = console()
+    for finding in findings:
+        if not on_terminal():
+            typer.echo("\t".join(word or "" for word in finding))
+            continue
+        out.print(f"{MARKS[finding.level]} [bold]{finding.area:<12}[/] ", end="")
+        out.print(finding.message, markup=False, soft_wrap=True)
+        if finding.advice:
+            out.print(f"  [green]→ {finding.advice}[/]", soft_wrap=True)

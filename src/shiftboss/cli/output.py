@@ -1,0 +1,149 @@
+"""How commands speak: tables on a terminal, tab-separated lines on a pipe, JSON when asked."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from uuid import UUID
+
+import typer
+
+from shiftboss.model.errors import NotFound, UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+    from shiftboss.db import Database
+
+T = TypeVar("T")
+Row = Mapping[str, Any]
+Columns = Mapping[str, Callable[[Row], Any]]
+
+Json = Annotated[bool, typer.Option("--json", help="print JSON")]
+
+COLOURS = {
+    "Queued": "cyan",
+    "In Progress": "yellow",
+    "Complete": "green",
+    "Failed": "red",
+    "Cancelled": "bright_black",
+    "HEALTHY": "green",
+}
+
+
+def ask(question: Callable[[Database], Awaitable[T]]) -> T:
+    """The answer of an open database."""
+    from shiftboss.db import Database
+
+    async def answer() -> T:
+        async with await Database.open() as db:
+            return await question(db)
+
+    return asyncio.run(answer())
+
+
+def on_terminal() -> bool:
+    return sys.stdout.isatty()
+
+
+def console() -> Console:
+    from rich.console import Console
+
+    return Console(highlight=False)
+
+
+def say_json(value: Any, *, line: bool = False) -> None:
+    """One JSON document; with `line` on one line of its own, for streams."""
+    import orjson
+
+    options = orjson.OPT_NON_STR_KEYS | (0 if line else orjson.OPT_INDENT_2)
+    typer.echo(orjson.dumps(value, default=_plain, option=options).decode())
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    return value._asdict() if hasattr(value, "_asdict") else str(value)
+
+
+def show_rows(rows: Iterable[Row], columns: Columns, *, empty: str = "") -> None:
+    """A table on a terminal; on a pipe one line per row, values separated by tabs, without a heading."""
+    lines = [[text(value(row)) for value in columns.values()] for row in rows]
+    if not on_terminal():
+        for line in lines:
+            typer.echo("\t".join(cell.replace("\t", " ").replace("\n", " ") for cell in line))
+        return
+    console().print(table(columns, lines) if lines else empty)
+
+
+def table(heads: Iterable[str], lines: Sequence[Sequence[str]]) -> RenderableType:
+    from rich.markup import escape
+    from rich.table import Table
+
+    made = Table(*heads, box=None, header_style="bold", pad_edge=False)
+    for line in lines:
+        made.add_row(*(coloured(escape(cell)) for cell in line))
+    return made
+
+
+def coloured(word: str) -> str:
+    colour = COLOURS.get(word)
+    return f"[{colour}]{word}[/]" if colour else word
+
+
+def text(value: Any) -> str:
+    """A value as people read it."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, datetime):
+        return f"{value.astimezone():%Y-%m-%d %H:%M:%S}"
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    return str(value)
+
+
+def span(seconds: float | None) -> str:
+    """A length of time in one or two units."""
+    if seconds is None:
+        return ""
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, hours, days = seconds / 60, seconds / 3600, seconds / 86400
+    return f"{minutes:.0f} min" if minutes < 60 else f"{hours:.1f} h" if hours < 48 else f"{days:.0f} days"
+
+
+async def task_ids(db: Database, words: Sequence[str]) -> list[UUID]:
+    """The tasks that the words mean: whole ids, or enough first characters to tell one."""
+    return [await _task_id(db, word) for word in words]
+
+
+async def _task_id(db: Database, word: str) -> UUID:
+    try:
+        return UUID(word)
+    except ValueError:
+        found = await db.insights.tasks.starting_with(word)
+    hint = "`shiftboss tasks list` shows them"
+    if not found:
+        raise NotFound(f"there is no task {word}", hint=hint)
+    if len(found) > 1:
+        raise UsageError(f"several tasks begin with {word}", hint="give more characters")
+    return found[0]
+
+
+def parse_span(word: str) -> timedelta:
+    """`30s`, `5m`, `2h`, `7d`, or seconds."""
+    units = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+    number, unit = (word[:-1], units[word[-1]]) if word[-1:] in units else (word, 1)
+    try:
+        return timedelta(seconds=float(number) * unit)
+    except (ValueError, OverflowError):
+        raise UsageError(f"{word!r} is not a length of time", hint="for example: 30s, 5m, 2h, 7d") from None

@@ -1,0 +1,135 @@
+"""`shiftboss status`: the whole fleet on one screen."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from shiftboss.cli.output import Columns, Json, Row, ask, console, on_terminal, say_json, span, table, text
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from shiftboss.db import Database
+
+app = typer.Typer(add_completion=False)
+
+RECENT = timedelta(minutes=5)
+MOST = 20
+
+WORKERS: Columns = {
+    "worker": lambda row: row["worker_id"],
+    "health": lambda row: worker_state(row),
+    "running": lambda row: text((row["resource_usage"] or {}).get("running")),
+    "today": lambda row: text(row["processed_today"]),
+    "errors": lambda row: f"{100 * row['error_rate']:.0f} %" if row["processed_today"] else "",
+    "beat": lambda row: f"{span(row['heartbeat_age_seconds'])} ago" if row["heartbeat_age_seconds"] else "",
+}
+QUEUES: Columns = {
+    "queue": lambda row: row["name"],
+    "queued": lambda row: text(row["queued"]),
+    "running": lambda row: text(row["running"]),
+    "oldest": lambda row: span(row["oldest_seconds"]) if row["queued"] else "",
+    "workers": lambda row: text(row["workers"]),
+    "state": lambda row: "paused" if row["paused"] else "",
+}
+
+
+@app.command()
+def status(
+    watch: Annotated[bool, typer.Option("--watch", help="stay and show every change")] = False,
+    every: Annotated[float, typer.Option("--every", min=0.1, help="seconds between looks of --watch")] = 1.0,
+    as_json: Json = False,
+) -> None:
+    """Tasks, queues, workers, rates and alerts on one screen.
+
+    Exit code: 0, also when there are alerts; `shiftboss doctor` is for scripts that ask if all is well.
+    """
+    if watch:
+        with suppress(KeyboardInterrupt):
+            ask(lambda db: _watch(db, every, as_json))
+        return
+    _print(ask(gather), as_json)
+
+
+async def gather(db: Database) -> dict[str, Any]:
+    """Everything the screen shows, made for this look."""
+    insights = db.insights
+    points = await insights.series.throughput(RECENT, RECENT)
+    return {
+        "tasks": await insights.overview.counts(fresh=True),
+        "rate": points[-1] if points else None,
+        "latency": await insights.series.latency(),
+        "queues": await insights.fleet.queues(fresh=True),
+        "workers": await insights.fleet.workers(status="active"),
+        "alerts": await insights.overview.alerts(),
+    }
+
+
+def summary(data: dict[str, Any]) -> str:
+    """The figures in one line."""
+    tasks, rate = data["tasks"], data["rate"]
+    words = [f"{tasks[f'{name}_tasks']} {name}" for name in ("queued", "running", "completed", "failed")]
+    if rate is not None:
+        words.append(f"{rate['per_second']:.1f}/s")
+    if data["latency"]["p50_ms"] is not None:
+        words.append(f"median {span(data['latency']['p50_ms'] / 1000)}")
+    return " · ".join([*words, f"{tasks['active_workers']} workers"])
+
+
+def screen(data: dict[str, Any]) -> RenderableType:
+    from rich.console import Group
+    from rich.markup import escape
+
+    parts: list[RenderableType] = [f"[bold]{summary(data)}[/]"]
+    for name, columns in (("queues", QUEUES), ("workers", WORKERS)):
+        rows = data[name]
+        if rows:
+            parts += ["", table(columns, [[value(row) for value in columns.values()] for row in rows[:MOST]])]
+        if len(rows) > MOST:
+            parts.append(f"[dim]and {len(rows) - MOST} more {name}[/]")
+    if not data["workers"]:
+        parts += ["", "[yellow]no workers[/]: `shiftboss up module:app` or `shiftboss worker module:app`"]
+    parts += [f"[red]![/] {escape(alert['message'])}" for alert in data["alerts"]]
+    return Group(*parts)
+
+
+def worker_state(row: Row) -> str:
+    if row["draining"]:
+        return "draining"
+    return "paused" if row["paused"] else str(row["health_status"])
+
+
+async def _watch(db: Database, every: float, as_json: bool) -> None:
+    if as_json or not on_terminal():
+        while True:
+            _print(await gather(db), as_json, line=True)
+            await asyncio.sleep(every)
+    from rich.live import Live
+
+    with Live(screen(await gather(db)), console=console(), screen=True, auto_refresh=False) as live:
+        while True:
+            await asyncio.sleep(every)
+            live.update(screen(await gather(db)), refresh=True)
+
+
+def _print(data: dict[str, Any], as_json: bool, *, line: bool = False) -> None:
+    if as_json:
+        say_json(data, line=line)
+    elif on_terminal():
+        console().print(screen(data))
+    else:
+        _print_plain(data)
+
+
+def _print_plain(data: dict[str, Any]) -> None:
+    typer.echo(f"tasks\t{summary(data)}")
+    for name, columns in (("queue", QUEUES), ("worker", WORKERS)):
+        for row in data[f"{name}s"]:
+            typer.echo("\t".join([name, *(value(row) for value in columns.values())]))
+    for alert in data["alerts"]:
+        typer.echo(f"alert\t{alert['severity']}\t{alert['message']}")

@@ -1,0 +1,122 @@
+"""`shiftboss submit`: put one task into the queue from a shell."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from shiftboss.cli.output import Json, ask, parse_span, say_json
+from shiftboss.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from shiftboss.db import Database
+    from shiftboss.model.task import NewTask
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def submit(
+    task_type: Annotated[str, typer.Argument(help="the task's name, such as shop.greet")],
+    arguments: Annotated[
+        list[str] | None, typer.Argument(help="its arguments as name=value; values may be JSON")
+    ] = None,
+    params: Annotated[str | None, typer.Option("--params", help="arguments as JSON; - reads stdin")] = None,
+    target: Annotated[
+        str | None, typer.Option("--app", help="module:app to check name and arguments against")
+    ] = None,
+    queue: Annotated[str | None, typer.Option("--queue", "-q")] = None,
+    priority: Annotated[int | None, typer.Option("--priority", min=0, max=100)] = None,
+    delay: Annotated[str | None, typer.Option("--delay", help="not before, as in 30s, 5m, 2h")] = None,
+    dedup_key: Annotated[str | None, typer.Option("--dedup-key", help="only one live task of this")] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="wait for the result and print it")] = False,
+    timeout: Annotated[float | None, typer.Option("--timeout", help="seconds to wait at most")] = None,
+    as_json: Json = False,
+) -> None:
+    """Enqueue a task; print its id, or with --wait its result.
+
+    Exit codes with --wait: 0 complete, 8 failed or cancelled, 9 not in time.
+
+    Example: shiftboss submit shop.greet name=World --wait
+    """
+    from shiftboss.model.task import NewTask
+
+    named = read_arguments(arguments or [], params)
+    terms: dict[str, Any] = {"queue": queue, "priority": priority, "dedup_key": dedup_key}
+    terms = {name: value for name, value in terms.items() if value is not None}
+    if delay:
+        terms["delay"] = parse_span(delay)
+    task = (
+        _checked(target, task_type, named, terms)
+        if target
+        else NewTask(task_type=task_type, params=named, **terms)
+    )
+    ask(lambda db: _submit(db, task, wait, timeout, as_json))
+
+
+async def _submit(db: Database, task: NewTask, wait: bool, timeout: float | None, as_json: bool) -> None:
+    await _mention_unknown(db, task.task_type)
+    [made] = await db.tasks.enqueue([task])
+    if not wait:
+        say_json({"id": made.id, "created": made.created}) if as_json else typer.echo(made.id)
+        return
+    from shiftboss.app.handle import raise_unless_complete
+    from shiftboss.app.mailbox import Mailbox
+
+    mailbox = Mailbox(db)
+    try:
+        [outcome] = await mailbox.wait([made.id], timeout)
+    finally:
+        await mailbox.close()
+    if as_json:
+        say_json(outcome._asdict())
+    raise_unless_complete(outcome)
+    if not as_json:
+        say_json(outcome.result)
+
+
+def read_arguments(words: Sequence[str], params: str | None) -> dict[str, Any]:
+    """`name=World count=3` as {"name": "World", "count": 3}."""
+    import orjson
+
+    named: Any = {}
+    if params is not None:
+        try:
+            named = orjson.loads(sys.stdin.read() if params == "-" else params)
+        except ValueError as error:
+            raise UsageError(
+                f"--params is not JSON: {error}", hint="""--params '{"name": "World"}'"""
+            ) from None
+        if not isinstance(named, dict):
+            raise UsageError("--params must be a JSON object", hint="""--params '{"name": "World"}'""")
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or not name:
+            raise UsageError(f"{word!r} is not name=value", hint="shiftboss submit shop.greet name=World")
+        try:
+            named[name] = orjson.loads(value)
+        except ValueError:
+            named[name] = value
+    return dict(named)
+
+
+def _checked(target: str, task_type: str, named: dict[str, Any], terms: dict[str, Any]) -> NewTask:
+    from shiftboss.worker.process import handlers_of, load
+
+    handler = handlers_of(load(target)).named(task_type)
+    handler.bind(named)
+    return handler.new_task(named, **terms)
+
+
+async def _mention_unknown(db: Database, task_type: str) -> None:
+    """A word on stderr when no worker knows the type: the task waits, which may or may not be meant."""
+    workers = await db.insights.fleet.workers(status="active")
+    known = {name for worker in workers for name in worker["capabilities"].get("task_types", [])}
+    if known and task_type not in known:
+        near = get_close_matches(task_type, known, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        typer.echo(f"note: no running worker knows {task_type}{hint}", err=True)

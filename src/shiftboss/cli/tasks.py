@@ -1,0 +1,270 @@
+"""`shiftboss tasks`: look at tasks, retry and cancel them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from shiftboss.cli.output import (
+    Columns,
+    Json,
+    Row,
+    ask,
+    console,
+    on_terminal,
+    parse_span,
+    say_json,
+    show_rows,
+    span,
+    task_ids,
+    text,
+)
+from shiftboss.model.errors import NotFound, UsageError
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from shiftboss.db import Database
+    from shiftboss.db.insights import TaskFilter
+
+app = typer.Typer(help="Tasks: list, show, retry, cancel, tail.", add_completion=False)
+
+StatusOption = Annotated[
+    str | None, typer.Option("--status", "-s", help="queued, running, complete, failed or cancelled")
+]
+TypeOption = Annotated[str | None, typer.Option("--type", "-t", help="only this task type")]
+QueueOption = Annotated[str | None, typer.Option("--queue", "-q", help="only this queue")]
+
+WORDS = {
+    "queued": "Queued",
+    "running": "In Progress",
+    "in progress": "In Progress",
+    "complete": "Complete",
+    "completed": "Complete",
+    "failed": "Failed",
+    "cancelled": "Cancelled",
+}
+COLUMNS: Columns = {
+    "id": lambda row: row["id"],
+    "status": lambda row: row["status"],
+    "task": lambda row: row["task_type"],
+    "queue": lambda row: row["queue"],
+    "attempts": lambda row: f"{row['attempts']}/{row['max_attempts']}",
+    "at": lambda row: row["at"],
+    "what": lambda row: first_line(row["error_message"] or row["progress_message"] or row["wait_reason"]),
+}
+
+
+@app.command("list")
+def list_(
+    status: StatusOption = None,
+    task_type: TypeOption = None,
+    queue: QueueOption = None,
+    worker: Annotated[str | None, typer.Option("--worker", "-w", help="only of this worker")] = None,
+    since: Annotated[str | None, typer.Option("--since", help="not older than this, as in 2h")] = None,
+    search: Annotated[str | None, typer.Option("--search", help="words in the arguments")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000)] = 30,
+    cursor: Annotated[str | None, typer.Option("--cursor", help="go on where a page ended")] = None,
+    as_json: Json = False,
+) -> None:
+    """List tasks, newest first.
+
+    Example: shiftboss tasks list --status failed --since 2h
+    """
+    wanted = chosen(status, task_type, queue, worker_id=worker, text=search, since=since)
+    page = ask(lambda db: db.insights.tasks.page(wanted, cursor, limit))
+    if as_json:
+        say_json({"items": page.items, "next": page.next})
+        return
+    show_rows(page.items, COLUMNS, empty="no tasks")
+    if page.next and on_terminal():
+        console().print(f"[dim]more: --cursor {page.next}[/]")
+
+
+@app.command()
+def show(id: Annotated[str, typer.Argument(help="task id")], as_json: Json = False) -> None:
+    """Show one task: its arguments, result, attempts, and why it waits."""
+
+    async def look(db: Database) -> Row | None:
+        return await db.insights.tasks.detail((await task_ids(db, [id]))[0])
+
+    task = ask(look)
+    if task is None:
+        raise NotFound(f"there is no task {id}", hint="`shiftboss tasks list` shows them")
+    say_json(task) if as_json else _show(task)
+
+
+@app.command()
+def retry(
+    ids: Annotated[list[str] | None, typer.Argument(help="task ids")] = None,
+    failed: Annotated[bool, typer.Option("--failed", help="all that failed")] = False,
+    task_type: TypeOption = None,
+    queue: QueueOption = None,
+    as_json: Json = False,
+) -> None:
+    """Start failed and cancelled tasks over, with all their attempts.
+
+    Example: shiftboss tasks retry --failed --queue mail
+    """
+    _one_way(ids, failed, "shiftboss tasks retry ID, or --failed")
+
+    async def act(db: Database) -> list[UUID]:
+        wanted = chosen("failed", task_type, queue)
+        return await db.tasks.retry(await task_ids(db, ids) if ids else await db.insights.tasks.ids(wanted))
+
+    again = ask(act)
+    say_json({"retried": again}) if as_json else typer.echo(f"{len(again)} tasks start over")
+    if ids and not again:
+        raise UsageError("nothing to retry", hint="only failed and cancelled tasks can start over")
+
+
+@app.command()
+def cancel(
+    ids: Annotated[list[str] | None, typer.Argument(help="task ids")] = None,
+    queued: Annotated[bool, typer.Option("--queued", help="all that wait")] = False,
+    task_type: TypeOption = None,
+    queue: QueueOption = None,
+    reason: Annotated[str | None, typer.Option("--reason", help="kept with the task")] = None,
+    as_json: Json = False,
+) -> None:
+    """End waiting tasks at once, ask running ones to stop."""
+    _one_way(ids, queued, "shiftboss tasks cancel ID, or --queued")
+
+    async def act(db: Database) -> list[Any]:
+        wanted = chosen("queued", task_type, queue)
+        found = await task_ids(db, ids) if ids else await db.insights.tasks.ids(wanted)
+        return list(await db.tasks.cancel(found, reason))
+
+    done = ask(act)
+    if ids and not done:
+        raise NotFound("there is no such task", hint="`shiftboss tasks list` shows them")
+    if as_json:
+        say_json(done)
+        return
+    for one in done:
+        typer.echo(f"{one.id}\t{'asked to stop' if one.cancelling else one.status}")
+
+
+@app.command()
+def tail(
+    status: StatusOption = None,
+    task_type: TypeOption = None,
+    queue: QueueOption = None,
+    every: Annotated[float, typer.Option("--every", min=0.05, help="seconds between looks")] = 0.5,
+    as_json: Json = False,
+) -> None:
+    """Follow tasks as they come, start and end, until Ctrl-C."""
+
+    async def follow(db: Database) -> None:
+        async for row in changes(db, chosen(status, task_type, queue), every):
+            say_json(row, line=True) if as_json else typer.echo(line(row))
+
+    with suppress(KeyboardInterrupt):
+        ask(follow)
+
+
+async def changes(db: Database, wanted: TaskFilter, every: float) -> AsyncIterator[Row]:
+    """Every state in which a task is seen, from now on."""
+    from dataclasses import replace
+
+    since, seen = datetime.now(UTC), set[tuple[Any, str]]()
+    while True:
+        page = await db.insights.tasks.page(replace(wanted, since=since), limit=1000)
+        for row in reversed(page.items):
+            if (row["id"], row["status"]) not in seen:
+                seen.add((row["id"], row["status"]))
+                yield row
+        await asyncio.sleep(every)
+
+
+def chosen(
+    status: str | None,
+    task_type: str | None,
+    queue: str | None,
+    *,
+    since: str | None = None,
+    worker_id: str | None = None,
+    text: str | None = None,
+) -> TaskFilter:
+    """The filter that the options mean."""
+    from shiftboss.db.insights import TaskFilter
+
+    if status is not None and status.lower() not in WORDS:
+        raise UsageError(f"there is no status {status!r}", hint="one of: " + ", ".join(WORDS))
+    after = datetime.now(UTC) - parse_span(since) if since else None
+    word = WORDS[status.lower()] if status else None
+    return TaskFilter(
+        status=word, task_type=task_type, queue=queue, since=after, worker_id=worker_id, text=text
+    )
+
+
+def line(row: Row) -> str:
+    what = first_line(row["error_message"] or row["progress_message"] or row["wait_reason"])
+    return "\t".join(filter(None, [text(row["at"]), str(row["id"]), row["status"], row["task_type"], what]))
+
+
+def first_line(words: str | None) -> str:
+    return (words or "").partition("\n")[0][:120]
+
+
+def _one_way(ids: list[str] | None, everything: bool, hint: str) -> None:
+    if bool(ids) == everything:
+        raise UsageError("which tasks?", hint=hint)
+
+
+def _show(task: Row) -> None:
+    out = console()
+    for name, value in _facts(task).items():
+        if value not in (None, ""):
+            out.print(f"[bold]{name:<10}[/] ", end="")
+            out.print(text(value), markup=False, soft_wrap=True)
+    for reason in task["why"]:
+        out.print(f"[bold]{'why':<10}[/] {reason['reason']}: {reason['detail']} → {reason['advice']}")
+    if task["attempts_made"]:
+        show_rows(task["attempts_made"], ATTEMPTS)
+    if task["error_message"]:
+        out.print(task["error_message"], markup=False, soft_wrap=True)
+
+
+ATTEMPTS: Columns = {
+    "attempt": lambda row: row["attempt"],
+    "outcome": lambda row: row["outcome"],
+    "worker": lambda row: row["worker_id"],
+    "started": lambda row: row["started_at"],
+    "took": lambda row: _took(row["started_at"], row["ended_at"]),
+    "error": lambda row: first_line(row["error"]),
+}
+
+
+def _facts(task: Row) -> dict[str, Any]:
+    import orjson
+
+    names = {"queue": "queue", "priority": "priority", "worker": "worker_id", "tenant": "tenant"}
+    progress = (
+        f"{task['progress']} % {task['progress_message'] or ''}" if task["progress"] is not None else ""
+    )
+    return {
+        "id": task["id"],
+        "task": task["task_type"],
+        "status": task["status"],
+        **{shown: task[name] for shown, name in names.items()},
+        "attempts": f"{task['attempts']} of {task['max_attempts']} failed" if task["attempts"] else "",
+        "created": task["created_at"],
+        "due": task["run_at"],
+        "started": task["generation_started_at"],
+        "ended": task["generation_processed_at"],
+        "took": _took(task["generation_started_at"], task["generation_processed_at"]),
+        "progress": progress,
+        "waits for": task["depends_on"],
+        "params": orjson.dumps(task["params"]).decode(),
+        "result": "" if task["result_data"] is None else orjson.dumps(task["result_data"]).decode(),
+    }
+
+
+def _took(start: datetime | None, end: datetime | None) -> str:
+    return span(max((end - start).total_seconds(), 0)) if start and end else ""

@@ -1,0 +1,60 @@
+"""All commands as data: for shell completion and the reference pages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+from typer.main import get_command
+
+from shiftboss.cli import COMMANDS
+
+
+@dataclass
+class Node:
+    """A command, its options, and what is below it."""
+
+    name: str
+    help: str
+    command: Any = None
+    options: list[str] = field(default_factory=list)
+    children: list[Node] = field(default_factory=list)
+
+    @property
+    def names(self) -> list[str]:
+        return [child.name for child in self.children]
+
+
+def tree() -> list[Node]:
+    """Every command whose packages are installed."""
+    return [node for name in COMMANDS if (node := _top(name)) is not None]
+
+
+def _top(name: str) -> Node | None:
+    entry = COMMANDS[name]
+    module, _, attribute = entry.target.partition(":")
+    try:
+        command = get_command(getattr(import_module(module), attribute))
+    except ModuleNotFoundError:
+        if entry.extra is None:
+            raise
+        return None
+    return _node(name, command, entry.help)
+
+
+def _node(name: str, command: Any, help: str) -> Node:
+    inner: dict[str, Any] = getattr(command, "commands", {})
+    return Node(
+        name=name,
+        help=help,
+        command=command,
+        options=[option for param in command.params for option in _long(param)],
+        children=[_node(key, value, value.get_short_help_str(80)) for key, value in inner.items()],
+    )
+
+
+def _long(param: Any) -> list[str]:
+    if param.param_type_name != "option" or param.hidden:
+        return []
+    return [option for option in (*param.opts, *param.secondary_opts) if option.startswith("--")]

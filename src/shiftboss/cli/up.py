@@ -1,0 +1,107 @@
+"""`shiftboss up`: everything in one terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from shiftboss.model.settings import Settings
+
+app = typer.Typer(add_completion=False)
+
+BUILT_IN = "shiftboss.app:fleet"
+
+
+@app.command()
+def up(
+    target: Annotated[
+        str, typer.Argument(help="your app, as module:app; default: what Shiftboss brings itself")
+    ] = BUILT_IN,
+    workers: Annotated[
+        int | None, typer.Option("--workers", "-w", min=0, help="worker processes; default: one per core")
+    ] = None,
+    queue: Annotated[
+        list[str] | None, typer.Option("--queue", "-q", help="pools of their own, as queue=count; repeatable")
+    ] = None,
+    port: Annotated[int | None, typer.Option("--port", "-p", min=0, max=65535, help="of the page")] = None,
+    log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warning or error")] = "warning",
+) -> None:
+    """Run everything here: database, workers, coordinator, dashboard. Ctrl-C drains, twice ends at once.
+
+    Without SHIFTBOSS_DATABASE_URL an embedded PostgreSQL is started; schema and functions are brought up to
+    date first.
+
+    Example: shiftboss up mymodule:app --workers 4
+    """
+    from shiftboss.lifecycle.logs import configure_logs
+    from shiftboss.model.settings import Settings
+    from shiftboss.worker.process import handlers_of, load
+
+    settings = _settings(Settings.load(), workers, queue, port)
+    configure_logs(log_level)
+    loaded = load(target)
+    handlers_of(loaded)
+    asyncio.run(_up(target, loaded, settings, log_level))
+
+
+def _settings(settings: Settings, workers: int | None, queue: list[str] | None, port: int | None) -> Settings:
+    """What the flags say, on top of file and environment."""
+    from shiftboss.app.house import ALL
+    from shiftboss.cli.supervise import slots
+
+    pools = slots(queue) if queue else dict(settings.supervisor.queues)
+    if workers is not None or not pools:
+        pools[ALL] = workers if workers is not None else max(os.cpu_count() or 1, 1)
+    chosen: dict[str, Any] = {"supervisor": settings.supervisor.model_copy(update={"queues": pools})}
+    if port is not None:
+        chosen["admin"] = settings.admin.model_copy(update={"port": port})
+    changed = settings.model_copy(update=chosen)
+    changed._sources = dict(settings._sources)
+    if port is not None:
+        changed._sources["admin.port"] = "--port"
+    return changed
+
+
+async def _up(target: str, loaded: Any, settings: Settings, log_level: str) -> None:
+    from shiftboss.app.house import House
+    from shiftboss.db import Database
+    from shiftboss.db.migrate import migrate
+    from shiftboss.lifecycle.signals import stop_on_signals
+
+    if settings.database.url is not None:
+        await migrate(settings.database.url)
+    async with await Database.open(data_dir=settings.data_dir) as db:
+        _say("database", _database(settings))
+        house = House(target, loaded, db, settings, _say, log_level)
+
+        def stop() -> None:
+            _say("stopping", "running tasks finish first; Ctrl-C again ends at once")
+            house.request_stop()
+
+        with stop_on_signals(stop):
+            await house.start()
+            _say("ready", "Ctrl-C stops it")
+            await house.wait()
+        _say("stopped", "nothing was lost")
+
+
+def _database(settings: Settings) -> str:
+    from shiftboss.cli.config import hide
+    from shiftboss.db.layout import default_data_dir
+
+    if settings.database.url is not None:
+        return hide(settings.database.url)
+    return f"embedded PostgreSQL in {settings.data_dir or default_data_dir()}"
+
+
+def _say(what: str, words: str) -> None:
+    from shiftboss.cli.output import console, on_terminal
+
+    if on_terminal():
+        console().print(f"[bold cyan]{what:>11}[/]  {words}", soft_wrap=True)
+    else:
+        typer.echo(f"{what}: {words}")

@@ -1,0 +1,39 @@
+"""`shiftboss why`: what a task waits for, and what to do about it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from shiftboss.cli.output import Json, ask, console, on_terminal, say_json, task_ids
+
+if TYPE_CHECKING:
+    from shiftboss.db import Database
+    from shiftboss.model.task import Reason
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def why(id: Annotated[str, typer.Argument(help="task id")], as_json: Json = False) -> None:
+    """Tell why a task waits, one reason each, with what to do about it.
+
+    Example: shiftboss why 0199d3c2
+    """
+
+    async def look(db: Database) -> list[Reason]:
+        return await db.tasks.why((await task_ids(db, [id]))[0])
+
+    reasons = ask(look)
+    if as_json:
+        say_json([reason._asdict() for reason in reasons])
+        return
+    out = console()
+    for reason in reasons:
+        if on_terminal():
+            out.print(f"[bold yellow]{reason.reason}[/]: ", end="")
+            out.print(reason.detail, markup=False, soft_wrap=True)
+            out.print(f"  → [green]{reason.advice}[/]", soft_wrap=True)
+        else:
+            typer.echo(f"{reason.reason}\t{' '.join(reason.detail.split())}\t{reason.advice}")

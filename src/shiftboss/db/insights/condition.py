@@ -1,0 +1,72 @@
+"""How the database itself is doing: what `shiftboss doctor` looks at."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from shiftboss.db.connection import Row
+
+if TYPE_CHECKING:
+    from shiftboss.db.database import Database
+
+_SERVER = """SELECT current_setting('server_version') AS version,
+    current_setting('fsync')::boolean AS fsync, current_setting('autovacuum')::boolean AS autovacuum,
+    current_setting('synchronous_commit') AS synchronous_commit,
+    current_setting('max_connections')::int AS max_connections,
+    (SELECT count(*) FROM pg_catalog.pg_stat_activity WHERE backend_type = 'client backend') AS connections,
+    pg_catalog.pg_is_in_recovery() AS standby,
+    (SELECT extversion FROM pg_catalog.pg_extension WHERE extname = 'vector') AS vector,
+    EXISTS (SELECT FROM pg_catalog.pg_available_extensions WHERE name = 'vector') AS vector_available,
+    pg_catalog.pg_database_size(current_database()) AS bytes"""
+_OLD = """SELECT pid, usename, application_name, state,
+        extract(epoch FROM clock_timestamp() - xact_start)::double precision AS seconds
+    FROM pg_catalog.pg_stat_activity
+    WHERE xact_start < clock_timestamp() - make_interval(secs => %s) AND pid <> pg_catalog.pg_backend_pid()
+      AND backend_type = 'client backend' ORDER BY xact_start LIMIT 10"""
+_DEAD = """SELECT schemaname || '.' || relname AS name, n_live_tup AS live, n_dead_tup AS dead
+    FROM pg_catalog.pg_stat_user_tables
+    WHERE schemaname IN ('public', 'shiftboss', 'ai', 'journal')
+      AND n_dead_tup > 10000 AND n_dead_tup > n_live_tup
+    ORDER BY n_dead_tup DESC LIMIT 10"""
+_UNDONE = """SELECT l.queue, l.task_type, count(*) AS tasks, min(t.id::text) AS example
+    FROM shiftboss.lanes l CROSS JOIN LATERAL (
+        SELECT t.id FROM public.tasks t WHERE t.status = 'Queued' AND t.hold IS NULL
+            AND shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires) = l.lane
+        LIMIT 1000) t
+    WHERE NOT EXISTS (SELECT FROM public.workers w WHERE w.status = 'active'
+        AND (w.queues IS NULL OR l.queue = ANY (w.queues))
+        AND (w.capabilities -> 'task_types' IS NULL OR w.capabilities -> 'task_types' ? l.task_type))
+    GROUP BY 1, 2 ORDER BY 1, 2 LIMIT 50"""
+
+
+class Condition:
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    async def server(self) -> Row:
+        """Version, extension, the settings that matter, connections, size."""
+        row = await self._db.fetch_one(_SERVER)
+        assert row is not None
+        return row
+
+    async def clock_difference(self) -> float:
+        """Seconds by which the database's clock is ahead of this machine's, to within the round trip."""
+        before = time.time()
+        row = await self._db.fetch_one("SELECT extract(epoch FROM clock_timestamp())::double precision AS at")
+        after = time.time()
+        assert row is not None
+        ahead: float = row["at"] - (before + after) / 2
+        return ahead if abs(ahead) > after - before else 0.0
+
+    async def old_transactions(self, seconds: float = 300.0) -> list[Row]:
+        """Transactions that keep dead rows from being cleaned away."""
+        return await self._db.fetch(_OLD, [seconds])
+
+    async def bloat(self) -> list[Row]:
+        """Tables of ours with more dead rows than live ones."""
+        return await self._db.fetch(_DEAD)
+
+    async def undone(self) -> list[Row]:
+        """Kinds of waiting tasks that no active worker serves; of each at most 1000 are counted."""
+        return await self._db.fetch(_UNDONE)

@@ -1,0 +1,15 @@
+"""An app for the tests of the command line."""
+
+from shiftboss import App
+
+app = App("shop")
+
+
+@app.task()
+async def greet(name: str) -> str:
+    return f"Hello, {name}"
+
+
+@app.task(max_attempts=1)
+async def broken() -> None:
+    raise RuntimeError("out of paper")
