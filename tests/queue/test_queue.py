@@ -202,6 +202,17 @@ async def test_history_dead_letters_retry_and_prune(db: Database) -> None:
     assert await db.tasks.get(id) is None
 
 
+async def test_a_retried_child_waits_again_for_a_parent_that_has_not_ended(db: Database) -> None:
+    parent = await enqueue(db)
+    child = await enqueue(db, depends_on=[parent])
+    await db.tasks.cancel([child])
+    assert await db.tasks.retry([child]) == [child]
+    [task] = await db.tasks.claim("w", 10)
+    assert task.id == parent
+    await finish(db, task)
+    assert [t.id for t in await db.tasks.claim("w", 10)] == [child]
+
+
 async def test_a_lease_of_its_own_outlives_the_worker_and_runs_out(db: Database) -> None:
     id = await enqueue(db)
     [task] = await db.tasks.claim("w", lease=timedelta(minutes=10))

@@ -242,6 +242,8 @@ BEGIN
         UPDATE public.tasks t SET status = 'Failed', hold = NULL, generation_processed_at = shiftboss.now(),
             updated_at = shiftboss.now(), error_message = 'its deadline passed before it could run'
         FROM late WHERE t.id = late.id RETURNING t.id, t.has_dependants, t.awaited
+    ), edges AS (
+        DELETE FROM shiftboss.dependencies d USING ended e WHERE d.child_id = e.id
     )
     SELECT count(*), array_agg(id) FILTER (WHERE has_dependants), array_agg(id) FILTER (WHERE awaited)
     INTO v_count, v_parents, v_awaited FROM ended;

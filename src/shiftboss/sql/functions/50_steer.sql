@@ -33,7 +33,8 @@ BEGIN
         FROM public.tasks t WHERE t.id = ANY (p_ids);
 END $$;
 
--- Dead letters and cancelled tasks start over, with all their attempts. Returns the ids that were requeued.
+-- Dead letters and cancelled tasks start over, with all their attempts; they wait again for parents that are still to
+-- end, but no longer for those that failed. Returns the ids that were requeued.
 CREATE OR REPLACE FUNCTION shiftboss.retry(p_ids uuid[]) RETURNS uuid[] LANGUAGE plpgsql AS $$
 DECLARE
     v_ids uuid[];
@@ -48,6 +49,18 @@ BEGIN
           AND NOT EXISTS (SELECT FROM public.tasks x WHERE x.dedup_key = t.dedup_key AND x.status IN ('Queued', 'In Progress'))
         RETURNING t.id
     ) SELECT coalesce(array_agg(id), '{}') INTO v_ids FROM again;
+    WITH parents AS MATERIALIZED (
+        SELECT p.id FROM public.tasks p WHERE p.status IN ('Queued', 'In Progress')
+          AND p.id IN (SELECT unnest(t.depends_on) FROM public.tasks t WHERE t.id = ANY (v_ids))
+        ORDER BY p.id FOR NO KEY UPDATE
+    ), known AS (
+        UPDATE public.tasks t SET has_dependants = true FROM parents p WHERE t.id = p.id AND NOT t.has_dependants
+    )
+    INSERT INTO shiftboss.dependencies (parent_id, child_id)
+    SELECT p.id, t.id FROM public.tasks t JOIN parents p ON p.id = ANY (t.depends_on) WHERE t.id = ANY (v_ids)
+    ON CONFLICT DO NOTHING;
+    UPDATE public.tasks t SET hold = 'dependency' WHERE t.id = ANY (v_ids)
+        AND EXISTS (SELECT FROM shiftboss.dependencies d WHERE d.child_id = t.id);
     INSERT INTO shiftboss.lanes (lane, queue, task_type, priority, tenant, requires)
     SELECT DISTINCT ON (n.lane) n.* FROM (
         SELECT shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires) AS lane,
