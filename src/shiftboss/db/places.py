@@ -31,7 +31,9 @@ class Places:
         return {row["outcome"]: row["count"] for row in rows}
 
     async def classify_place(self, id: UUID, category: str | None, confidence: float) -> None:
-        await self._db.execute("SELECT shiftboss.classify_place(%s, %s, %s::real)", [id, category, confidence])
+        await self._db.execute(
+            "SELECT shiftboss.classify_place(%s, %s, %s::real)", [id, category, confidence]
+        )
 
     async def check_place(self, id: UUID, status: str, checks: dict[str, Any]) -> str | None:
         """Store the outcome of the checks; the status before, None if the place is gone."""
