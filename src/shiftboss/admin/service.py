@@ -14,6 +14,7 @@ from shiftboss.admin import problems
 from shiftboss.admin.access import is_loopback
 from shiftboss.admin.api import ROUTERS
 from shiftboss.admin.desk import Desk
+from shiftboss.admin.page.mount import mount
 from shiftboss.db import Database
 from shiftboss.model.settings import Settings
 
@@ -45,6 +46,7 @@ def create_app(db: Database, settings: Settings | None = None) -> FastAPI:
     problems.install(app)
     for router in ROUTERS:
         app.include_router(router)
+    mount(app, desk)
     return app
 
 

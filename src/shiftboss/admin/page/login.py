@@ -1,0 +1,99 @@
+"""Coming in and going out: plain HTML forms, so that the cookie never meets a script."""
+
+from __future__ import annotations
+
+from urllib.parse import parse_qs, urlsplit
+
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from shiftboss.admin.access import COOKIE
+from shiftboss.admin.desk import At
+from shiftboss.admin.page.frame import LOGO, head
+from shiftboss.admin.page.markup import html
+from shiftboss.admin.problems import status_of
+from shiftboss.model.access import Forbidden
+from shiftboss.model.errors import ShiftbossError
+
+router = APIRouter(include_in_schema=False)
+LARGEST = 4096
+
+
+@router.get("/login")
+async def form() -> HTMLResponse:
+    return _page()
+
+
+@router.post("/login")
+async def log_in(request: Request, desk: At) -> Response:
+    try:
+        _from_here(request)
+        body = (await request.body())[:LARGEST].decode(errors="replace")
+        token = parse_qs(body).get("token", [""])[0].strip()
+        return _welcome(request, await desk.access.log_in(token, _address(request)))
+    except ShiftbossError as error:
+        return _page(error)
+
+
+@router.get("/login/{code}")
+async def redeem(code: str, request: Request, desk: At) -> Response:
+    """The one-time link."""
+    try:
+        return _welcome(request, await desk.access.redeem(code, _address(request)))
+    except ShiftbossError as error:
+        return _page(error)
+
+
+@router.post("/logout")
+async def log_out(request: Request, desk: At) -> Response:
+    response = RedirectResponse("/login", 303)
+    try:
+        _from_here(request)
+        secret = request.cookies.get(COOKIE)
+        await desk.access.log_out(
+            await desk.access.recognise(secret, _address(request), request.headers.get("host"))
+        )
+    except ShiftbossError:
+        pass  # the session has ended already
+    response.delete_cookie(COOKIE)
+    return response
+
+
+def _welcome(request: Request, secret: str) -> Response:
+    response = RedirectResponse("/", 303)
+    # lax: a link from a mail or a chat must bring its cookie along to the page it leads to
+    response.set_cookie(COOKIE, secret, httponly=True, samesite="lax", secure=request.url.scheme == "https")
+    return response
+
+
+def _address(request: Request) -> str:
+    return request.client.host if request.client else ""
+
+
+def _from_here(request: Request) -> None:
+    origin = request.headers.get("origin")
+    if origin not in (None, "null") and urlsplit(origin).netloc != request.headers.get("host"):
+        raise Forbidden(f"calls from {origin} are not allowed")
+
+
+def _page(error: ShiftbossError | None = None) -> HTMLResponse:
+    told = ""
+    if error is not None:
+        hint = f". {error.hint}" if error.hint else ""
+        told = html('<p class="error" role="alert">{}{}</p>', error.message, hint)
+    text = html(
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Log in · Shiftboss</title>'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<link rel="icon" href="/favicon.ico">{head}</head><body>'
+        '<main class="login" style="margin-left:auto"><div class="brand">{logo}<h1>Shiftboss</h1></div>'
+        '<div class="card"><form method="post" action="/login">{told}<label>Token'
+        '<input name="token" type="password" autocomplete="current-password" required autofocus></label>'
+        '<button class="btn main">Log in</button></form></div>'
+        '<p class="dim" style="margin-top:14px">Make a token with'
+        " <code>shiftboss token create --role operator</code>,"
+        " or open the link that <code>shiftboss up</code> prints.</p></main></body></html>",
+        head=head(),
+        logo=LOGO,
+        told=told,
+    )
+    return HTMLResponse(text, status_of(error) if error else 200)

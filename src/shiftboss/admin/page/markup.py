@@ -1,0 +1,216 @@
+"""Small pieces of HTML. Whatever is put into a template is escaped; only `Markup` passes as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote
+
+import orjson
+from markupsafe import Markup
+
+SELECTED = Markup(" selected")
+NONE = Markup('<span class="dim">–</span>')
+
+# One colour per meaning, whoever has the state: worker, slot, task, run, circuit, vectorizer.
+TONES = {
+    "good": ("healthy", "active", "Complete", "finished", "closed", "idle", "HEALTHY", "completed", "done"),
+    "busy": ("In Progress", "running", "starting", "working", "updating", "half-open"),
+    "warn": ("paused", "stopping", "draining", "deferred", "STALE_HEARTBEAT", "STUCK_TASK", "lost"),
+    "bad": ("crashed", "failed", "Failed", "open", "NO_HEARTBEAT", "critical", "source dropped"),
+}
+_TONE = {word: tone for tone, words in TONES.items() for word in words}
+_WORDS = {
+    "HEALTHY": "healthy",
+    "STALE_HEARTBEAT": "silent",
+    "NO_HEARTBEAT": "never beat",
+    "STUCK_TASK": "stuck task",
+}
+
+
+def html(template: str, *args: Any, **named: Any) -> Markup:
+    """The template with the arguments in it, escaped."""
+    return Markup(template).format(*args, **named)  # noqa: S704 -- templates are literals of ours
+
+
+def join(parts: Iterable[Any]) -> Markup:
+    return Markup("").join(parts)
+
+
+def badge(state: str | None) -> Markup:
+    """A state as a word with a colour; never by colour alone."""
+    if not state:
+        return NONE
+    return html('<span class="badge {}">{}</span>', tone_of(state), _WORDS.get(state, state).lower())
+
+
+def tone_of(state: str) -> str:
+    return _TONE.get(state, "plain")
+
+
+def when(moment: datetime | float | None) -> Markup:
+    """A time that the browser shows relative to now, the exact one on hover."""
+    if moment is None:
+        return NONE
+    at = datetime.fromtimestamp(moment, UTC) if isinstance(moment, int | float) else moment.astimezone(UTC)
+    exact = at.strftime("%Y-%m-%d %H:%M:%S UTC")
+    stamp = at.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return html('<time datetime="{}" title="{}">{}</time>', stamp, exact, exact)
+
+
+def span(seconds: float | None) -> str:
+    """A length of time in the two words that matter."""
+    if seconds is None:
+        return "–"
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    for size, unit, smaller, part in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if seconds >= size:
+            rest = int(seconds % size // smaller)
+            return f"{int(seconds // size)} {unit}" + (f" {rest} {part}" if rest else "")
+    return f"{seconds:.0f} s"
+
+
+def number(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.2f}"
+
+
+def link(to: str, text: Any, *parts: object) -> Markup:
+    """`link("/tasks/{}", "label", id)`: parts of the address are quoted."""
+    return html('<a href="{}">{}</a>', to.format(*(quote(str(part), safe="") for part in parts)), text)
+
+
+def short(id: object) -> str:
+    """The last part of a UUID: the first is a time and the same for neighbours."""
+    return str(id)[-8:]
+
+
+def bar(percent: float | None, label: str) -> Markup:
+    shown = int(percent or 0)
+    return html(
+        '<span class="bar" role="progressbar" aria-label="{}" aria-valuenow="{}" aria-valuemin="0"'
+        ' aria-valuemax="100"><i style="width:{}%"></i></span> <span class="num">{} %</span>',
+        label,
+        shown,
+        shown,
+        shown,
+    )
+
+
+def button(
+    label: str, act: str, arg: object = "", *, confirm: str | None = None, may: bool = True, tone: str = ""
+) -> Markup:
+    """Asks the server for an action; what is not allowed is shown, but can not be pressed."""
+    asked = html(' data-confirm="{}"', confirm) if confirm else ""
+    off = "" if may else Markup(' disabled title="needs the role operator"')
+    return html(
+        '<button type="button" class="btn {}" data-act="{}" data-arg="{}"{}{}>{}</button>',
+        tone,
+        act,
+        arg,
+        asked,
+        off,
+        label,
+    )
+
+
+def table(
+    heads: Sequence[str], rows: Iterable[Sequence[Any]], *, caption: str, keys: Sequence[object] = ()
+) -> Markup:
+    """Heads that begin with `#` are of figures and stand to the right."""
+    right = [head.startswith("#") for head in heads]
+    top = join(
+        html('<th scope="col"{}>{}</th>', _num(r), head.lstrip("#"))
+        for head, r in zip(heads, right, strict=True)
+    )
+    body = []
+    for n, row in enumerate(rows):
+        key = html(' data-key="{}"', keys[n]) if keys else ""
+        cells = zip(heads, row, right, strict=True)
+        body.append(
+            html(
+                "<tr{}>{}</tr>",
+                key,
+                join(
+                    html('<td{} data-head="{}">{}</td>', _num(r), head.lstrip("#"), _cell(cell))
+                    for head, cell, r in cells
+                ),
+            )
+        )
+    return html(
+        '<div class="scroll" tabindex="0" role="region" aria-label="{}"><table>'
+        '<caption class="unseen">{}</caption>'
+        "<thead><tr>{}</tr></thead><tbody>{}</tbody></table></div>",
+        caption,
+        caption,
+        top,
+        join(body),
+    )
+
+
+def _num(right: bool) -> Markup:
+    return Markup(' class="num"') if right else Markup("")
+
+
+def _cell(cell: Any) -> Any:
+    return NONE if cell is None or cell == "" else cell
+
+
+def empty(title: str, *steps: Any) -> Markup:
+    """Nothing here yet, and what to do about it."""
+    return html(
+        '<div class="empty"><p><b>{}</b></p>{}</div>', title, join(html("<p>{}</p>", step) for step in steps)
+    )
+
+
+def code(text: str) -> Markup:
+    return html("<code>{}</code>", text)
+
+
+def card(title: str, body: Any, *, side: Any = "", wide: bool = False) -> Markup:
+    return html(
+        '<section class="card{}"><header><h2>{}</h2><div class="side">{}</div></header>{}</section>',
+        " wide" if wide else "",
+        title,
+        side,
+        body,
+    )
+
+
+def facts(pairs: Iterable[tuple[str, Any]]) -> Markup:
+    return html(
+        '<dl class="facts">{}</dl>',
+        join(html("<div><dt>{}</dt><dd>{}</dd></div>", name, _cell(value)) for name, value in pairs),
+    )
+
+
+def document(value: Any) -> Markup:
+    """JSON to read."""
+    text = orjson.dumps(value, default=str, option=orjson.OPT_INDENT_2).decode()
+    return html('<pre tabindex="0">{}</pre>', text if len(text) < 20_000 else text[:20_000] + "\n…")
+
+
+def select(name: str, label: str, options: Mapping[str, str] | Sequence[str], chosen: str | None) -> Markup:
+    """The first choice is none."""
+    pairs = options if isinstance(options, Mapping) else {option: option for option in options}
+    shown = join(
+        html('<option value="{}"{}>{}</option>', key, SELECTED if key == chosen else "", text)
+        for key, text in {"": "any", **pairs}.items()
+    )
+    return html('<label>{}<select name="{}">{}</select></label>', label, name, shown)
+
+
+def field(name: str, label: str, value: object = "", kind: str = "text", placeholder: str = "") -> Markup:
+    return html(
+        '<label>{}<input name="{}" type="{}" value="{}" placeholder="{}"></label>',
+        label,
+        name,
+        kind,
+        "" if value is None else value,
+        placeholder,
+    )
