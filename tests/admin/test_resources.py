@@ -8,6 +8,7 @@ import httpx
 from admin_helpers import served
 from prometheus_client.parser import text_string_to_metric_families
 
+from shiftboss.coordinator.cron import Cron, register
 from shiftboss.db import Database
 from shiftboss.model.settings import AdminSettings, Settings
 from shiftboss.model.task import BUCKETS
@@ -106,6 +107,25 @@ async def test_metrics_under_their_documented_names(api: httpx.AsyncClient, db: 
     assert samples["worker_seconds_since_last_crash",] >= 0
     alerts = (await api.get(f"{V1}/alerts")).json()
     assert [alert["kind"] for alert in alerts] == ["all_workers_crashed"]
+
+
+async def test_the_other_rooms(api: httpx.AsyncClient, db: Database) -> None:
+    await register(db, [Cron(name="nightly", cron="0 3 * * *", task={"task_type": "report"})])
+    await api.post(f"{V1}/schedules/nightly/pause")
+    (schedule,) = (await api.get(f"{V1}/schedules")).json()
+    assert (schedule["name"], schedule["paused"]) == ("nightly", True)
+    await api.post(f"{V1}/schedules/nightly/resume")
+    assert (await api.delete(f"{V1}/schedules/nightly")).status_code == 204
+    assert (await api.post(f"{V1}/schedules/nightly/pause")).status_code == 404
+    for path in ("providers", "vectorizers", "journal", "journal/entries", "places", "schedules", "events"):
+        answer = await api.get(f"{V1}/{path}")
+        assert (path, answer.status_code) == (path, 200)
+    assert (await api.get(f"{V1}/journal/search", params={"query": "sea"})).json() == []
+    assert (await api.post(f"{V1}/vectorizers/7/pause")).status_code == 404
+    choices = (await api.get(f"{V1}/bots")).json()
+    assert [bot["name"] for bot in choices["bots"]][:4] == ["discovery", "classify", "verify", "monitor"]
+    assert choices["bots"][2]["params"]["properties"]["limit"]["maximum"] == 1_000_000
+    assert choices["cities"]["rotterdam"] == "Rotterdam"
 
 
 async def test_probes_and_document(api: httpx.AsyncClient) -> None:

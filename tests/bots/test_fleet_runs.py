@@ -18,11 +18,17 @@ from bot_helpers import SAMPLE
 
 from shiftboss.bots.catalog import Catalog
 from shiftboss.bots.command import run_bot
+from shiftboss.bots.handlers import bot_handlers, handler_of
 from shiftboss.bots.order import UnknownKey, check
-from shiftboss.bots.registry import load_bots
+from shiftboss.bots.registry import Bot, Bots, NoParams, load_bots
+from shiftboss.bots.run import Run
 from shiftboss.cli import main
 from shiftboss.db import Database
 from shiftboss.model.errors import UsageError
+from shiftboss.model.settings import Settings, WorkerSettings
+from shiftboss.model.worker import Member
+from shiftboss.worker.runtime import Worker
+from shiftboss.worker.source import DatabaseSource
 
 Eventually = Callable[..., Awaitable[Any]]
 
@@ -131,6 +137,31 @@ async def test_a_killed_worker_fails_its_run_and_a_retry_goes_on(
     assert await process_output(env, "shiftboss", "bot", "slowly", *args) == '{"steps":2}'
     row = await run(again)
     assert (row["status"], row["progress"], str(row["retry_of"])) == ("finished", 100, id)
+
+
+async def test_cancel_stops_a_bot_in_the_middle(db: Database, eventually: Eventually) -> None:
+    handlers, settings = bot_handlers(), WorkerSettings(beat_seconds=0.2)
+    crawler = Bot("crawler", crawl, NoParams, "runs until it is stopped")
+    handlers.add(handler_of(crawler, Bots({"crawler": crawler}), Settings.load({}), Catalog()))
+    run = await db.runs.start_run("crawler")
+    async with Worker(DatabaseSource(db), handlers, Member(id="w"), settings, db=db):
+
+        async def at(status: str, percent: int) -> bool:
+            row = await db.runs.get(run.id)
+            return row is not None and (row["status"], row["progress"]) == (status, percent)
+
+        await eventually(lambda: at("running", 30), timeout=20)
+        await db.runs.cancel_run(run.id, "by ann")
+        await eventually(lambda: at("failed", 30), timeout=20)
+    row = await db.runs.get(run.id)
+    assert row is not None
+    assert (row["error_message"], row["counters"]) == ("cancelled: by ann", {"pages": 3})
+
+
+async def crawl(run: Run) -> None:
+    run.count("pages", 3)
+    await run.flush(30)
+    await asyncio.Event().wait()
 
 
 async def test_the_command_line_with_and_without_a_run(db: Database, env: dict[str, str], cli: Any) -> None:

@@ -14,6 +14,7 @@ from uuid import UUID
 from shiftboss.bots.catalog import Catalog
 from shiftboss.bots.order import check
 from shiftboss.bots.registry import Bots
+from shiftboss.coordinator.cron import set_paused
 from shiftboss.db.insights import TaskFilter
 from shiftboss.db.runs import StartedRun
 from shiftboss.model.access import Forbidden, Principal, Role
@@ -137,6 +138,24 @@ class Commands:
     async def retry_vectorizer(self, who: Principal, id: int) -> int:
         async with self._recorded(who, Role.OPERATOR, "vectorizer.retry", id):
             return await self._db.vectorizers.retry(id)
+
+    async def pause_schedule(self, who: Principal, name: str) -> None:
+        async with self._recorded(who, Role.OPERATOR, "schedule.pause", name):
+            await self._set_schedule(name, paused=True)
+
+    async def resume_schedule(self, who: Principal, name: str) -> None:
+        async with self._recorded(who, Role.OPERATOR, "schedule.resume", name):
+            await self._set_schedule(name, paused=False)
+
+    async def _set_schedule(self, name: str, *, paused: bool) -> None:
+        if await self._db.schedules.get(name) is None:
+            raise NotFound(f"there is no schedule {name!r}")
+        await set_paused(self._db, name, paused)
+
+    async def remove_schedule(self, who: Principal, name: str) -> None:
+        async with self._recorded(who, Role.OPERATOR, "schedule.remove", name):
+            if not await self._db.schedules.remove(name):
+                raise NotFound(f"there is no schedule {name!r}")
 
     async def create_token(
         self, who: Principal, name: str, role: Role, lifetime: timedelta | None = None

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 from shiftboss.bots.catalog import Catalog
@@ -27,21 +26,13 @@ def bot_handlers(settings: Settings | None = None) -> Handlers:
     bots, catalog = load_bots(settings.bots.modules), Catalog(settings.bots.config_dir)
     handlers = Handlers()
     for bot in bots:
-        handlers.add(
-            Handler(
-                name=bot.task_type,
-                function=_handler(bot, bots, settings, catalog),
-                mode="async",
-                queue=settings.bots.queue,
-                max_attempts=1,
-            )
-        )
+        handlers.add(handler_of(bot, bots, settings, catalog))
     return handlers
 
 
-def _handler(
-    bot: Bot, bots: Bots, settings: Settings, catalog: Catalog
-) -> Callable[..., Awaitable[Counters]]:
+def handler_of(bot: Bot, bots: Bots, settings: Settings, catalog: Catalog) -> Handler:
+    """The handler that carries out one bot. One attempt: what a second one would hide, a run shows."""
+
     async def handle(ctx: Context, **given: Any) -> Counters:
         try:
             city, category = given.pop("city", None), given.pop("category", None)
@@ -50,7 +41,9 @@ def _handler(
             raise BadArguments(error.message, hint=error.hint) from error
         return await _perform(ctx, order, settings, catalog)
 
-    return handle
+    return Handler(
+        name=bot.task_type, function=handle, mode="async", queue=settings.bots.queue, max_attempts=1
+    )
 
 
 async def _perform(ctx: Context, order: Order, settings: Settings, catalog: Catalog) -> Counters:
@@ -76,7 +69,7 @@ async def _perform(ctx: Context, order: Order, settings: Settings, catalog: Cata
 async def carry_out(run: Run, order: Order) -> Counters:
     """Do the work; what was counted on the way is kept whatever the end."""
     await run.flush(0)
-    await order.bot.work(run, order.params)
+    await order.bot.carry_out(run, order.params)
     await run.flush(99)
     return {"counters": dict(run.counters)}
 

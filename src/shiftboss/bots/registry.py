@@ -8,15 +8,14 @@ import os
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, get_type_hints
 
 from pydantic import BaseModel, ConfigDict
 
 from shiftboss.bots.run import Run
 from shiftboss.model.errors import UsageError
 
-P = TypeVar("P", bound=BaseModel)
-Work = Callable[[Run, P], Awaitable[None]]
+Work = Callable[..., Awaitable[None]]
 
 SHIPPED = ("discovery", "classify", "verify", "monitor")
 
@@ -32,13 +31,17 @@ class Bot:
     """One kind of run."""
 
     name: str
-    work: Work[Any]
+    work: Work
     params: type[BaseModel]
     description: str
 
     @property
     def task_type(self) -> str:
         return f"bot.{self.name}"
+
+    async def carry_out(self, run: Run, params: BaseModel) -> None:
+        """Do the work; a bot without parameters takes the run only."""
+        await (self.work(run) if self.params is NoParams else self.work(run, params))
 
     def schema(self) -> dict[str, Any]:
         """JSON Schema of the parameters: the API validates against it, the page makes its form from it."""
@@ -63,12 +66,12 @@ class Bots:
 _all = Bots()
 
 
-def bot(name: str) -> Callable[[Work[P]], Work[P]]:
+def bot(name: str) -> Callable[[Work], Work]:
     """Make `async def work(run: Run, params: MyParams)` a bot; its docstring is what people read about it."""
     if not name or name != name.strip().lower():
         raise UsageError(f"a bot's name is lower case without blanks around it, not {name!r}")
 
-    def decorate(work: Work[P]) -> Work[P]:
+    def decorate(work: Work) -> Work:
         if not inspect.iscoroutinefunction(work):
             raise UsageError(f"bot {name} is not async", hint="write `async def`")
         description = inspect.cleandoc(work.__doc__ or name).partition("\n")[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
@@ -117,6 +117,8 @@ async def runs(
 ) -> RunPage:
     """Runs, newest first."""
     name = bot.strip().lower() if bot else None
+    if since is not None and since.tzinfo is None:
+        since = since.replace(tzinfo=UTC)
     return RunPage(
         items=await desk.db.runs.list_runs(bot=name, status=status, since=since, limit=limit, offset=offset),
         total=await desk.db.runs.count_runs(bot=name, status=status, since=since),

@@ -1,0 +1,70 @@
+"""The commands of the admin room: tokens, runs and the bind, each on the audit log."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from shiftboss.cli import main
+from shiftboss.db import Database
+
+
+@pytest.fixture
+def cli(database_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    monkeypatch.setenv("SHIFTBOSS_DATABASE_URL", database_url)
+
+    async def run(*args: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = await asyncio.to_thread(main, args)
+        out, err = capsys.readouterr()
+        return code, out.strip(), err.strip()
+
+    return run
+
+
+async def test_tokens(db: Database, cli: Any) -> None:
+    code, _, err = await cli("admin", "serve", "--host", "0.0.0.0", "--port", "0")
+    assert (code, "there is no token yet" in err) == (2, True)
+    code, secret, _ = await cli("token", "create", "ci", "--role", "operator")
+    assert code == 0
+    who = await db.tokens.authenticate(secret)
+    assert who is not None
+    assert (who.name, who.role) == ("ci", "operator")
+    _, listed, _ = await cli("token", "list")
+    assert "ci" in listed
+    assert secret not in listed
+    _, link, _ = await cli("token", "login", "--role", "viewer")
+    assert link.startswith("http://127.0.0.1:8888/login/")
+    assert await db.tokens.redeem_login(link.rpartition("/")[2]) is not None
+    assert (await cli("token", "revoke", "ci"))[0] == 0
+    assert (await cli("token", "revoke", "ci"))[0] == 3
+    assert await db.tokens.authenticate(secret) is None
+    actions = [(row["action"], row["outcome"]) for row in await db.tokens.audit()]
+    assert actions[::-1] == [
+        ("token.create", "done"),
+        ("login.create", "done"),
+        ("token.revoke", "done"),
+        ("token.revoke", "failed"),
+    ]
+    assert all(row["actor"].startswith("cli:") for row in await db.tokens.audit())
+
+
+async def test_runs(db: Database, cli: Any) -> None:
+    code, id, _ = await cli("runs", "start", "verify", "--city", "delft", "--limit", "5")
+    assert code == 0
+    code, again, err = await cli("runs", "start", "verify", "--city", "delft", "--limit", "5")
+    assert (code, again, err) == (0, id, "the same job is under way already")
+    assert "verify" in (await cli("runs", "list"))[1]
+    assert "{'limit': 5}" in (await cli("runs", "show", id))[1]
+    assert await cli("runs", "cancel", id) == (0, "cancelled", "")
+    code, out, _ = await cli("runs", "watch", id)
+    assert (code, "cancelled: by cli:" in out) == (1, True)
+    assert (await cli("runs", "watch"))[1].startswith("no run is active")
+    code, new, _ = await cli("runs", "retry", id)
+    assert (code, new != id) == (0, True)
+    assert (await cli("runs", "cancel", id))[0] == 4
+    code, _, err = await cli("runs", "start", "verify", "--city", "atlantis")
+    assert (code, "allowed: amsterdam" in err) == (2, True)
+    assert (await cli("runs", "show", "01890000-0000-7000-8000-000000000000"))[0] == 3
