@@ -121,7 +121,7 @@ CREATE OR REPLACE FUNCTION ai._build(v ai.vectorizer, p_schema text, p_table tex
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     EXECUTE format('CREATE TABLE %s (%s, ticket bigint NOT NULL DEFAULT nextval(''ai._ticket''), attempts smallint NOT NULL '
-        'DEFAULT 0, due_at timestamptz NOT NULL DEFAULT shiftboss.now(), PRIMARY KEY (%s)) WITH (fillfactor = 80, '
+        'DEFAULT 0, due_at timestamptz NOT NULL DEFAULT shiftboss.now(), held boolean NOT NULL DEFAULT false, PRIMARY KEY (%s)) WITH (fillfactor = 80, '
         'autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0)',
         ai._queue_of(v), ai._each_key(v, 'k%1$s %3$s NOT NULL'), ai._each_key(v, 'k%1$s'));
     EXECUTE format('CREATE INDEX ON %s (due_at)', ai._queue_of(v));
@@ -134,17 +134,18 @@ BEGIN
     RETURN v;
 END $$;
 
--- The function behind the triggers. A changed row's entry gets a new ticket, so that a worker which embeds the row's
--- former content finds its own ticket gone. A deleted row's entry goes first: that waits for a worker which is just writing
+-- The function behind the triggers. A changed row whose entry a worker holds gets a new ticket, so that the worker, which
+-- embeds its former content, finds its own ticket gone; an entry that nobody took yet is only locked, and so can not be taken
+-- until the change is committed. A deleted row's entry goes first: that waits for a worker which is just writing
 -- the row's vectors, and the next statement sees them. Above READ COMMITTED it would not, so there the entry stays.
 CREATE OR REPLACE FUNCTION ai._follow(v ai.vectorizer) RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_per_row boolean := (SELECT relkind = 'p' FROM pg_class WHERE oid = v.source_table);
     v_queue text := ai._queue_of(v);
-    v_upsert text := format('ON CONFLICT (%s) DO UPDATE SET ticket = excluded.ticket, due_at = excluded.due_at, attempts = 0',
-                            ai._each_key(v, 'k%1$s'));
-    v_into text := format('INSERT INTO %s (%s, due_at)', v_queue, ai._each_key(v, 'k%1$s'));
+    v_upsert text := format('ON CONFLICT (%s) DO UPDATE SET ticket = excluded.ticket, due_at = excluded.due_at, attempts = 0, '
+                            'held = false WHERE q.held OR q.attempts > 0', ai._each_key(v, 'k%1$s'));
+    v_into text := format('INSERT INTO %s AS q (%s, due_at)', v_queue, ai._each_key(v, 'k%1$s'));
 BEGIN
     EXECUTE format('CREATE OR REPLACE FUNCTION ai.%I() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER '
         'SET search_path = pg_catalog, pg_temp AS %L', '_follow_' || v.generation, format($body$

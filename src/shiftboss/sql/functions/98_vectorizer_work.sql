@@ -61,7 +61,7 @@ BEGIN
     IF NOT FOUND THEN
         RETURN;
     END IF;
-    EXECUTE format('WITH taken AS (UPDATE %1$s q SET due_at = $1 + $2 WHERE q.ctid = ANY (ARRAY('
+    EXECUTE format('WITH taken AS (UPDATE %1$s q SET due_at = $1 + $2, held = true WHERE q.ctid = ANY (ARRAY('
         'SELECT c.ctid FROM %1$s c WHERE c.due_at <= $1 ORDER BY c.due_at LIMIT $3 FOR UPDATE SKIP LOCKED)) '
         'RETURNING q.ctid) SELECT array_agg(ctid) FROM taken', ai._queue_of(v))
     INTO v_tids USING shiftboss.now(), p_lease, p_limit;
@@ -82,7 +82,7 @@ DECLARE
 BEGIN
     SELECT * INTO v FROM ai.vectorizer x WHERE x.id = p_id AND x.generation IS NOT NULL;
     IF FOUND THEN
-        EXECUTE format('UPDATE %1$s q SET due_at = $3 WHERE q.ctid = ANY (ARRAY('
+        EXECUTE format('UPDATE %1$s q SET due_at = $3, held = false WHERE q.ctid = ANY (ARRAY('
             'SELECT c.ctid FROM %1$s c WHERE c.ctid = ANY ($1) AND c.ticket = ANY ($2) FOR UPDATE SKIP LOCKED))',
             ai._queue_of(v)) USING p_tids, p_tickets, shiftboss.now();
     END IF;
@@ -108,7 +108,7 @@ BEGIN
             WHERE q.ctid = ANY ($1) AND q.ticket = ANY ($2) FOR UPDATE SKIP LOCKED),
         ended AS (DELETE FROM %1$s q USING held h
                   WHERE q.ctid = ANY ($1) AND q.ticket = h.ticket AND h.attempts >= $6 RETURNING 1),
-        again AS (UPDATE %1$s q SET attempts = h.attempts,
+        again AS (UPDATE %1$s q SET attempts = h.attempts, held = false,
                       due_at = $5 + $7 * 2 ^ (h.attempts - 1) * (0.8 + 0.4 * random()) FROM held h
                   WHERE q.ctid = ANY ($1) AND q.ticket = h.ticket AND h.attempts < $6),
         noted AS (INSERT INTO ai._vectorizer_error AS e (vectorizer_id, key, step, reason, attempts, final, failed_at)

@@ -1,0 +1,227 @@
+"""Vectorizers measured: write rate beside COPY, how full the provider is kept, memory, the trigger's cost.
+
+PYTHONPATH=src python bench/vectorizer.py [write copy busy memory trigger count] [--rows N]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import statistics
+import struct
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+
+from shiftboss.ai import Embeddings
+from shiftboss.db import Database
+from shiftboss.db.embedded import EmbeddedServer
+from shiftboss.db.migrate import migrate
+from shiftboss.vectorizer.run import Run
+
+DIMENSIONS = 256
+TEXT = "'row ' || n || ' ' || repeat('some words of text ', 8)"
+Figures = dict[str, Any]
+
+
+class Provider:
+    """Made-up vectors after a fixed latency; knows how many of its places were taken over time."""
+
+    def __init__(self, latency: float = 0.0) -> None:
+        self.latency = latency
+        self.pool = np.random.default_rng(1).normal(size=(4096, DIMENSIONS)).astype(np.float32)
+        self.busy = 0
+        self.taken = 0.0
+        self.since = time.perf_counter()
+
+    async def embed(
+        self, texts: Sequence[str], model: str | None = None, provider: str | None = None
+    ) -> Embeddings:
+        self._tick(+1)
+        try:
+            if self.latency:
+                await asyncio.sleep(self.latency)
+            return Embeddings(self.pool[: len(texts)], "bench", "bench")
+        finally:
+            self._tick(-1)
+
+    def _tick(self, change: int) -> None:
+        now = time.perf_counter()
+        self.taken += self.busy * (now - self.since)
+        self.since = now
+        self.busy += change
+
+
+async def source(db: Database, rows: int) -> None:
+    await db.execute("DROP TABLE IF EXISTS public.doc CASCADE")
+    await db.execute("CREATE TABLE public.doc (id int PRIMARY KEY, body text, hits int DEFAULT 0)")
+    await db.execute(f"INSERT INTO public.doc SELECT n, {TEXT} FROM generate_series(1, %s) n", [rows])
+    await db.execute("VACUUM ANALYZE public.doc")
+
+
+async def vectorizer(db: Database, **options: Any) -> int:
+    for row in await db.vectorizers.status():
+        await db.vectorizers.drop(row["id"], drop_all=True)
+    return await db.vectorizers.create(
+        "public.doc", columns=["body"], dimensions=DIMENSIONS, index_method="none", **options
+    )
+
+
+async def run(db: Database, id: int, provider: Provider) -> float:
+    started = time.perf_counter()
+    await Run(db, provider, await db.vectorizers.get(id))()
+    assert await db.vectorizers.pending(id) == 0
+    return time.perf_counter() - started
+
+
+async def write(db: Database, rows: int) -> Figures:
+    """Zero latency: how many embeddings a second get into the target table."""
+    await source(db, rows)
+    seconds = await run(db, await vectorizer(db, batch_size=512), Provider())
+    return {"embeddings_per_second": round(rows / seconds), "seconds": round(seconds, 2)}
+
+
+async def copy(db: Database, rows: int) -> Figures:
+    """The same rows by binary COPY and nothing else: the ceiling."""
+    await source(db, rows)
+    await vectorizer(db, enqueue_existing=False)
+    texts = [row["body"].encode() for row in await db.fetch("SELECT body FROM public.doc ORDER BY id")]
+    head = struct.pack(">HH", DIMENSIONS, 0)
+    vectors = [head + line.astype(">f4").tobytes() for line in Provider().pool]
+    started = time.perf_counter()
+    async with db.transaction() as conn, conn.cursor() as cursor:
+        into = "COPY public.doc_embedding_store (id, chunk_seq, chunk, embedding) FROM STDIN (FORMAT BINARY)"
+        async with cursor.copy(into) as stream:
+            await stream.write(b"PGCOPY\n\xff\r\n\0" + bytes(8))
+            for first in range(0, rows, 512):
+                block = bytearray()
+                for n in range(first, min(first + 512, rows)):
+                    text, vector = texts[n], vectors[n % len(vectors)]
+                    block += struct.pack(">hiiiii", 4, 4, n + 1, 4, 0, len(text)) + text
+                    block += struct.pack(">i", len(vector)) + vector
+                await stream.write(bytes(block))
+            await stream.write(struct.pack(">h", -1))
+    seconds = time.perf_counter() - started
+    return {"rows_per_second": round(rows / seconds), "seconds": round(seconds, 2)}
+
+
+async def busy(db: Database, rows: int) -> Figures:
+    """100 ms latency: the share of the provider's places that were taken."""
+    await source(db, rows)
+    concurrency, provider = 8, Provider(0.1)
+    id = await vectorizer(db, batch_size=32, concurrency=concurrency)
+    provider.since = time.perf_counter()
+    seconds = await run(db, id, provider)
+    provider._tick(0)
+    return {
+        "filled_percent": round(100 * provider.taken / (seconds * concurrency), 1),
+        "seconds": round(seconds, 2),
+    }
+
+
+async def memory(db: Database, rows: int) -> Figures:
+    """Peak memory of this process while it works through few rows and through many."""
+    peaks = {}
+    for count in (10_000, rows):
+        await source(db, count)
+        id = await vectorizer(db, batch_size=512)
+        peaks[count] = await _peak(run(db, id, Provider()))
+    return {f"peak_mb_at_{count}": peak for count, peak in peaks.items()}
+
+
+async def _peak(work: Awaitable[Any]) -> float:
+    process, peak, task = psutil.Process(), 0, asyncio.ensure_future(work)
+    while not task.done():
+        peak = max(peak, process.memory_info().rss)
+        await asyncio.wait({task}, timeout=0.05)
+    await task
+    return round(peak / 1024**2, 1)
+
+
+async def trigger(db: Database, rows: int) -> Figures:
+    """A bulk update with and without a vectorizer: of the embedded column, and of another one."""
+    update = "UPDATE public.doc SET body = body || '.'"
+    elsewhere = "UPDATE public.doc SET hits = hits + 1"
+    await source(db, rows)
+    plain = await _median(db, update), await _median(db, elsewhere)
+    id = await vectorizer(db)
+    queue = (await db.fetch("SELECT ai._queue_of(v) AS name FROM ai.vectorizer v WHERE id = %s", [id]))[0][
+        "name"
+    ]
+    again = await _median(db, update)
+    followed = await _median(db, update, before=f"TRUNCATE {queue}"), await _median(db, elsewhere)
+    return {
+        "plain_ms": round(plain[0]),
+        "followed_ms": round(followed[0]),
+        "times": round(followed[0] / plain[0], 2),
+        "times_when_queued_already": round(again / plain[0], 2),
+        "times_when_nothing_to_embed_changes": round(followed[1] / plain[1], 2),
+    }
+
+
+async def _median(db: Database, statement: str, times: int = 5, before: str = "SELECT") -> float:
+    taken = []
+    for _ in range(times):
+        await db.execute("VACUUM public.doc")
+        await db.execute("CHECKPOINT")
+        await db.execute(before)
+        started = time.perf_counter()
+        await db.execute(statement)
+        taken.append(1000 * (time.perf_counter() - started))
+    return statistics.median(taken)
+
+
+async def count(db: Database, rows: int) -> Figures:
+    """How long the exact pending count takes."""
+    await source(db, rows)
+    id = await vectorizer(db)
+    started = time.perf_counter()
+    pending = await db.vectorizers.pending(id)
+    return {"pending": pending, "ms": round(1000 * (time.perf_counter() - started), 1)}
+
+
+MEASURES: dict[str, tuple[Callable[[Database, int], Awaitable[Figures]], int]] = {
+    "write": (write, 50_000),
+    "copy": (copy, 50_000),
+    "busy": (busy, 12_800),
+    "memory": (memory, 1_000_000),
+    "trigger": (trigger, 100_000),
+    "count": (count, 1_000_000),
+}
+
+
+async def main(names: Sequence[str], rows: int | None) -> None:
+    with tempfile.TemporaryDirectory(prefix="shiftboss-bench-") as home:
+        server = EmbeddedServer(Path(home) / "server", linger=0)
+        url = await asyncio.to_thread(server.acquire)
+        try:
+            await migrate(url)
+            async with await Database.open(url) as db:
+                for name in names:
+                    measure, default = MEASURES[name]
+                    figures = await measure(db, rows or default)
+                    load = round(os.getloadavg()[0], 1)
+                    print(
+                        json.dumps({"measure": name, "rows": rows or default, **figures, "load": load}),
+                        flush=True,
+                    )
+        finally:
+            server.release()
+            await asyncio.to_thread(server.stop)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("measures", nargs="*", default=list(MEASURES), metavar="MEASURE")
+    parser.add_argument("--rows", type=int)
+    options = parser.parse_args()
+    asyncio.run(main(options.measures or list(MEASURES), options.rows))
