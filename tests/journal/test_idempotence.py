@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from shiftboss.ai import Answer, Request
 from shiftboss.db import Database
+from shiftboss.journal import commands
 from shiftboss.journal.entry import Result
 from shiftboss.journal.pipeline import Pipeline, _row
 from shiftboss.journal.spool import Spool
@@ -153,6 +155,34 @@ async def test_findings_wait_on_disk_while_the_database_is_away(db: Database, tm
         assert ai.asked == asked
         assert list(tmp_path.iterdir()) == []
         assert "multimodal_integration" in (await pipeline.entry(rows[0]["id"])).results
+
+
+async def test_the_same_user_may_be_processed_by_many_at_once(
+    db: Database, pipeline: Pipeline, ai: CountingAI
+) -> None:
+    rows = await write(db, *sample("mara")[:10])
+    await run(pipeline, rows)
+    before = await everything(db)
+    for table in ("mentions", "entities", "cross_references"):
+        await db.execute(f"DELETE FROM journal.{table}")
+    await db.journal.forget_results("cross_reference_embedding")
+    await asyncio.gather(*(pipeline.contextual_processing("mara") for _ in range(6)))
+    after = await everything(db)
+    assert len(after["mentions"]) == len(before["mentions"])
+    assert after["cross_references"] == before["cross_references"]
+
+
+async def test_forgotten_results_are_made_anew(db: Database, pipeline: Pipeline, ai: CountingAI) -> None:
+    rows = await write(db, *sample("mara")[:2])
+    await run(pipeline, rows)
+    ai.asked.clear()
+    assert await commands.process(db, again=["embedding_generation"])
+    assert len(await db.journal.unprocessed()) == 2
+    await run(pipeline, rows)
+    assert ai.asked == {"embed": 2}
+    assert await db.journal.unprocessed() == []
+    with pytest.raises(UsageError, match="there is no result 'nonsense'"):
+        await commands.process(db, again=["nonsense"])
 
 
 async def test_what_does_not_exist_is_a_clear_error(pipeline: Pipeline) -> None:

@@ -73,17 +73,24 @@ async def _import(paths: list[Path], user: str | None, process: bool, wait: bool
 
 
 @app.command()
-def process(user: User = None, wait: Wait = False, json: Json = False) -> None:
+def process(
+    user: User = None,
+    again: Annotated[
+        list[str] | None, typer.Option("--again", help="make these results anew, like embedding_generation")
+    ] = None,
+    wait: Wait = False,
+    json: Json = False,
+) -> None:
     """Enqueue the analysis of every entry that is not analysed yet."""
-    _run(_process(user, wait, json))
+    _run(_process(user, again or [], wait, json))
 
 
-async def _process(user: str | None, wait: bool, json: bool) -> None:
+async def _process(user: str | None, again: list[str], wait: bool, json: bool) -> None:
     from shiftboss.journal.commands import process
     from shiftboss.journal.follow import follow
 
     async with _database() as db:
-        tasks = await process(db, user)
+        tasks = await process(db, user, again=again)
         if json:
             _print_json({"tasks": [str(task) for task in tasks]})
         else:

@@ -50,6 +50,11 @@ class Journal:
         sql = "SELECT journal.mark_processed(%s) AS marked"
         return await self._number(sql, [Jsonb(dict(revisions))], "marked")
 
+    async def forget_results(self, task_type: str, user: str | None = None) -> int:
+        """Throw results away so that they are made anew; how many there were."""
+        sql = "SELECT journal.forget_results(%s, %s) AS forgotten"
+        return await self._number(sql, [task_type, user], "forgotten")
+
     async def unprocessed(self, user: str | None = None) -> list[Row]:
         return await self._db.fetch("SELECT * FROM journal.unprocessed(%s)", [user])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -71,10 +71,20 @@ async def _store(db: Database, batch: list[Parsed], done: Imported) -> list[dict
     return [row for row in rows if row["outcome"] != "same"]
 
 
-async def process(db: Database, user: str | None = None, *, origin: str = "user_requested") -> list[UUID]:
-    """Enqueue the analysis of every entry that is not through yet; the ids of the tasks."""
+async def process(
+    db: Database, user: str | None = None, *, again: Sequence[str] = (), origin: str = "user_requested"
+) -> list[UUID]:
+    """Enqueue the analysis of every entry that is not through yet; the ids of the tasks.
+
+    Results of the types in `again` are thrown away first and made anew.
+    """
     if user is not None:
         await _known(db, user)
+    for task_type in again:
+        if task_type not in STEPS:
+            raise UsageError(f"there is no result {task_type!r}", hint=f"one of {', '.join(STEPS)}")
+    for task_type in again:
+        await db.journal.forget_results(task_type, user)
     return await graph.enqueue(db, await db.journal.unprocessed(user), origin=origin)
 
 

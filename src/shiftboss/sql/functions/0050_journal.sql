@@ -117,6 +117,7 @@ $$;
 CREATE OR REPLACE FUNCTION journal.store_mentions(p_mentions jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
+    PERFORM journal.lock_users(array_agg((r.value ->> 'entry_id')::uuid)) FROM jsonb_array_elements(p_mentions) r;
     INSERT INTO journal.entities AS old (user_id, kind, key, name)
     SELECT DISTINCT ON (w.user_id, w.key) w.user_id, w.kind, w.key, w.name
     FROM journal.wanted_mentions(p_mentions) w
@@ -141,6 +142,19 @@ BEGIN
 END;
 $$;
 
+-- Until the end of the transaction nobody else writes what concerns all entries of these entries' writers: such
+-- writes touch many rows in no fixed order, and two at a time could block each other.
+CREATE OR REPLACE FUNCTION journal.lock_users(p_entries uuid[]) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_user text;
+BEGIN
+    FOR v_user IN SELECT DISTINCT e.user_id FROM journal.entries e WHERE e.id = ANY (p_entries) ORDER BY 1 LOOP
+        PERFORM pg_advisory_xact_lock(hashtextextended('journal ' || v_user, 0));
+    END LOOP;
+END;
+$$;
+
 -- The argument of store_mentions as rows, without those of a revision that is no longer current.
 CREATE OR REPLACE FUNCTION journal.wanted_mentions(p_mentions jsonb)
 RETURNS TABLE (entry_id uuid, user_id text, kind text, key text, name text, confidence double precision)
@@ -155,13 +169,31 @@ $$;
 -- Takes {entry id: revision}: the pipeline has seen these entries through.
 CREATE OR REPLACE FUNCTION journal.mark_processed(p_revisions jsonb) RETURNS integer
 LANGUAGE sql AS $$
-    WITH marked AS (
+    WITH locked AS MATERIALIZED (
+        SELECT e.id
+        FROM journal.entries e
+        JOIN jsonb_each_text(p_revisions) AS done(id, revision)
+            ON e.id = done.id::uuid AND e.revision = done.revision::integer
+        WHERE e.processed_revision IS DISTINCT FROM e.revision
+        ORDER BY e.id
+        FOR NO KEY UPDATE OF e
+    ), marked AS (
         UPDATE journal.entries e SET processed_revision = e.revision
-        FROM jsonb_each_text(p_revisions) AS done(id, revision)
-        WHERE e.id = done.id::uuid AND e.revision = done.revision::integer
-          AND e.processed_revision IS DISTINCT FROM e.revision
+        FROM locked WHERE e.id = locked.id
         RETURNING 1)
     SELECT count(*)::integer FROM marked;
+$$;
+
+-- Throws results of one type away, so that they are made anew: after a change of model, for example.
+CREATE OR REPLACE FUNCTION journal.forget_results(p_task_type text, p_user text DEFAULT NULL) RETURNS integer
+LANGUAGE sql AS $$
+    WITH forgotten AS (
+        DELETE FROM journal.results r USING journal.entries e
+        WHERE e.id = r.entry_id AND r.task_type = p_task_type AND (p_user IS NULL OR e.user_id = p_user)
+        RETURNING r.entry_id
+    ), reopened AS (
+        UPDATE journal.entries e SET processed_revision = NULL FROM forgotten f WHERE e.id = f.entry_id)
+    SELECT count(*)::integer FROM forgotten;
 $$;
 
 -- Entries that the pipeline has not seen through in their present revision.

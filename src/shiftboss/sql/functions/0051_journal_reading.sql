@@ -72,6 +72,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     v_links integer;
 BEGIN
+    PERFORM journal.lock_users(p_entries);
     DELETE FROM journal.cross_references r WHERE r.entry_id = ANY (p_entries) OR r.other_id = ANY (p_entries);
     INSERT INTO journal.cross_references (entry_id, other_id, similarity)
     SELECT least(a.entry_id, n.other_id), greatest(a.entry_id, n.other_id), max(n.similarity)
