@@ -8,9 +8,10 @@ import pytest
 
 from shiftboss.db import Database
 from shiftboss.journal import commands
+from shiftboss.journal.pipeline import Pipeline
 from shiftboss.model.errors import UsageError
 
-from .conftest import CountingAI
+from .conftest import CountingAI, sample, write
 
 
 async def test_a_bad_stretch_and_the_recovery(analysed: Database) -> None:
@@ -119,3 +120,34 @@ async def test_a_search_that_means_nothing_is_refused(
 ) -> None:
     with pytest.raises(UsageError, match=message):
         await commands.search(analysed, ai, query, limit=limit)
+
+
+async def test_a_question_of_another_model_is_not_answered_with_nothing(
+    db: Database, pipeline: Pipeline, ai: CountingAI
+) -> None:
+    rows = await write(db, sample("mara")[0])
+    assert await commands.search(db, ai, "work") == []
+    await pipeline.run_stage("vector_generation", rows[0]["id"])
+    await db.execute("UPDATE journal.embeddings SET model = 'old' WHERE kind = 'content'")
+    with pytest.raises(UsageError, match="entries are embedded by old"):
+        await commands.search(db, ai, "work")
+
+
+NEAREST = """
+SELECT entry_id FROM journal.embeddings WHERE kind = 'content' AND dimensions = 256 AND model = %s
+ORDER BY vector::vector(256) <=> %s::vector(256) LIMIT 10
+"""
+
+
+async def test_the_index_and_the_exact_way_agree(analysed: Database, ai: CountingAI) -> None:
+    asked = await ai.embed(["a happy day with the family"])
+    vector = asked.vectors[0].tolist()
+    async with analysed.transaction() as conn:
+        for way in ("enable_seqscan", "enable_sort"):
+            await conn.execute(f"SET LOCAL {way} = off")
+        plan = await conn.execute(f"EXPLAIN {NEAREST}", [asked.model, str(vector)])
+        assert "embeddings_hnsw_256" in str(await plan.fetchall())
+        indexed = await conn.execute(NEAREST, [asked.model, str(vector)])
+        found = [row["entry_id"] for row in await indexed.fetchall()]
+    exact = await analysed.journal.search(vector, asked.model)
+    assert found == [row["id"] for row in exact]

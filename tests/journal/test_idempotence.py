@@ -150,10 +150,11 @@ async def test_findings_wait_on_disk_while_the_database_is_away(db: Database, tm
             await pipeline.run_stage("data_structuring", rows[0]["id"])
         db.journal.store_results = write_results  # type: ignore[method-assign]
         assert len(list(tmp_path.iterdir())) == 1
+        (tmp_path / "broken.json").write_text("{")
         asked = ai.asked.copy()
         await pipeline.run_stage("data_structuring", rows[0]["id"])
         assert ai.asked == asked
-        assert list(tmp_path.iterdir()) == []
+        assert [path.name for path in tmp_path.iterdir()] == ["broken.unreadable"]
         assert "multimodal_integration" in (await pipeline.entry(rows[0]["id"])).results
 
 

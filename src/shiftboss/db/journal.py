@@ -104,13 +104,18 @@ class Journal:
         limit: int = 10,
         since: datetime | None = None,
         until: datetime | None = None,
-        ef_search: int = 100,
+        ef_search: int = 200,
     ) -> list[Row]:
         """The nearest entries by meaning, best first, each with its similarity."""
         return await self._db.fetch(
             "SELECT * FROM journal.search(%s::vector, %s, %s, %s, %s, %s, %s)",
             [_vector(query), model, user, limit, since, until, ef_search],
         )
+
+    async def embedding_models(self) -> list[str]:
+        """The models that have embedded entries."""
+        sql = "SELECT DISTINCT model FROM journal.embeddings WHERE kind = 'content' ORDER BY model"
+        return [row["model"] for row in await self._db.fetch(sql)]
 
     async def index_dimensions(self, dimensions: int) -> None:
         await self._db.execute("SELECT journal.index_dimensions(%s)", [dimensions])

@@ -133,7 +133,19 @@ async def search(
     found = await db.journal.search(
         asked.vectors[0].tolist(), asked.model, user=user, limit=limit, since=since, until=until
     )
+    if not found:
+        await _comparable(db, asked.model)
     return [_hit(row) for row in found]
+
+
+async def _comparable(db: Database, model: str) -> None:
+    """Nothing found is an answer only if entries were embedded by the model that read the question."""
+    models = await db.journal.embedding_models()
+    if models and model not in models:
+        raise UsageError(
+            f"entries are embedded by {', '.join(models)}, the question by {model}",
+            hint="`shiftboss journal process --again embedding_generation`",
+        )
 
 
 def _hit(row: dict[str, Any]) -> dict[str, Any]:

@@ -24,6 +24,17 @@ Write = Callable[[Rows], Awaitable[int]]
 log = structlog.get_logger()
 
 
+def _rows(path: Path) -> Rows:
+    """The findings of one file; one that can not be read is set aside, so that it hinders nobody."""
+    try:
+        rows: Rows = orjson.loads(path.read_bytes())
+    except orjson.JSONDecodeError:
+        path.rename(path.with_suffix(".unreadable"))
+        log.error("kept journal findings can not be read and are left out", path=str(path))
+        return []
+    return rows
+
+
 class Spool:
     """A directory of waiting findings; without one, findings are only kept in memory."""
 
@@ -43,8 +54,8 @@ class Spool:
         written = 0
         for path in self.waiting():
             with contextlib.suppress(FileNotFoundError):
-                written += await write(orjson.loads(path.read_bytes()))
-                path.unlink()
+                written += await write(_rows(path))
+                path.unlink(missing_ok=True)
         return written
 
     def waiting(self) -> list[Path]:
