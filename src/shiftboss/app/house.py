@@ -16,7 +16,7 @@ import structlog
 
 from shiftboss.app.schedule import register_schedules
 from shiftboss.db import Database
-from shiftboss.lifecycle import Service
+from shiftboss.lifecycle import Service, sleep
 from shiftboss.model.access import Principal, Role
 from shiftboss.model.errors import UsageError
 from shiftboss.model.settings import Settings
@@ -60,12 +60,22 @@ class House(Service):
             supervisor = self._supervisor()
             await stack.enter_async_context(supervisor)
             self._say("workers", _pools(self._settings.supervisor.queues))
+            await self._first_worker(supervisor)
             if web is not None:
                 self._say(
                     "dashboard", f"{await self._link(web)}  (good once, for {LINK_LIFE.seconds // 3600} h)"
                 )
             self.ready()
             await self._until_stop(supervisor)
+
+    async def _first_worker(self, supervisor: Supervisor) -> None:
+        """Ready means: somebody can do what is submitted now."""
+        if not supervisor.slots:
+            return
+        healthy = [slot.healthy for slot in supervisor.slots]
+        seconds = self._settings.supervisor.start_seconds
+        if not await sleep(seconds, *healthy, self.stopping):
+            self._say("workers", f"none is up after {seconds:g} s: `shiftboss events` tells why")
 
     async def _until_stop(self, supervisor: Supervisor) -> None:
         stop = asyncio.ensure_future(self.stopping.wait())
