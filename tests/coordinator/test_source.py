@@ -194,3 +194,26 @@ async def test_waits_for_a_coordinator_that_is_not_up_yet(
     await start(port=unused_port)
     await joining
     await source.leave()
+
+
+async def test_why_a_task_waits_and_the_coordinators_figures(
+    coordinator: Coordinator, db: Database, connect: Any, eventually: Any
+) -> None:
+    source = await connect(coordinator, slots=1)
+    await enqueue(db, 2)
+    await claim(source, 1)
+
+    async def busy() -> str | None:
+        row = await db.fetch_one("SELECT id FROM public.tasks WHERE status = 'Queued'")
+        assert row
+        (reason,) = await db.tasks.why(row["id"])
+        assert reason.reason == "busy"
+        return reason.detail if "all 1 slots of the 1 workers" in reason.detail else None
+
+    assert coordinator.address in await eventually(busy, timeout=20)
+    (row,) = await db.fleet.coordinators()
+    assert row["workers"] == 1
+    assert row["figures"]["assigned"] == 1
+    assert row["figures"]["scheduling_p50_seconds"] > 0
+    await coordinator.stop()
+    assert await db.fleet.coordinators() == []

@@ -28,6 +28,7 @@ from shiftboss.model.settings import CoordinatorSettings
 log = structlog.get_logger()
 
 MOST_PER_PASS = 2000
+ANNOUNCE_SECONDS = 5.0
 AT_ONCE = timedelta(0)
 
 
@@ -48,7 +49,6 @@ class Dispatcher(Service):
         self._contended = False
         self._turn = 0
         self._fairness = Fairness()
-        self._reasons: dict[int, tuple[str, str]] = {}
 
     def wake(self) -> None:
         self._wake.set()
@@ -71,6 +71,7 @@ class Dispatcher(Service):
             await asyncio.gather(*helpers, return_exceptions=True)
             with suppress(DatabaseError):
                 await self._db.fleet.detach(self._name)
+                await self._db.fleet.withdraw_coordinator(self._name)
 
     async def _listen(self) -> None:
         async for notice in listen(self._listen_url, ["shiftboss_tasks", "shiftboss_orders"]):
@@ -83,10 +84,14 @@ class Dispatcher(Service):
 
     async def _watch(self) -> None:
         """Take back what was not accepted in time, and see who is paused, draining or unwell."""
+        announced = -ANNOUNCE_SECONDS
         async for _ in ticks(min(1.0, self._settings.accept_seconds / 4), self.stopping):
             try:
                 await self._withdraw()
                 await self._look_after()
+                if time.monotonic() >= announced + ANNOUNCE_SECONDS:
+                    announced = time.monotonic()
+                    await self._announce()
             except DatabaseError as error:
                 log.warning("the watch could not reach the database", error=error.message)
 
@@ -128,7 +133,6 @@ class Dispatcher(Service):
             decided = time.perf_counter()
             given = await self._assign(plan)
             self.figures.passed(read - began, decided - read, time.perf_counter() - decided, len(given))
-            await self._explain(plan)
             self._contended = len(given) < len(plan.assignments)
             if given:
                 self.wake()  # there may be more
@@ -178,9 +182,10 @@ class Dispatcher(Service):
         until = time.monotonic() + self._settings.accept_seconds
         session.give([codec.assignment(task) for task in tasks], ids, until)
 
-    async def _explain(self, plan: Plan) -> None:
-        """Keep the reasons for `why`, when they changed."""
+    async def _announce(self) -> None:
+        """Tell the database that this coordinator lives, its figures, and for `why` what it can not serve."""
+        lanes = await self._waiting(1)
+        workers = [session.candidate() for session in self._registry.connected()]
+        plan = schedule(Snapshot(workers, lanes, self._turn, self._fairness))
         reasons = {lane: (why.reason, why.detail) for lane, why in plan.reasons.items()}
-        if reasons != self._reasons:
-            await self._db.fleet.set_lane_reasons(self._name, reasons)
-            self._reasons = reasons
+        await self._db.fleet.announce_coordinator(self._name, len(workers), self.figures.as_json(), reasons)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -160,13 +161,26 @@ class Fleet:
         )
         return set(row["stale"]) if row else set()
 
-    async def set_lane_reasons(self, coordinator: str, reasons: Mapping[int, tuple[str, str]]) -> None:
-        """Keep what the scheduler found about lanes that it could not serve."""
+    async def announce_coordinator(
+        self, name: str, workers: int, figures: dict[str, Any], reasons: Mapping[int, tuple[str, str]]
+    ) -> None:
+        """A sign of life, with figures, and why lanes wait that can not be served now."""
         words = [reason for reason, _ in reasons.values()]
         details = [detail for _, detail in reasons.values()]
         await self._db.execute(
-            "SELECT shiftboss.set_lane_reasons(%s, %s::bigint[], %s::text[], %s::text[])",
-            [coordinator, list(reasons), words, details],
+            "SELECT shiftboss.announce_coordinator(%s, %s, %s, %s, %s::bigint[], %s::text[], %s::text[])",
+            [name, os.getpid(), workers, figures, list(reasons), words, details],
+        )
+
+    async def withdraw_coordinator(self, name: str) -> None:
+        """It ends."""
+        await self._db.execute("SELECT shiftboss.withdraw_coordinator(%s)", [name])
+
+    async def coordinators(self) -> list[Row]:
+        """Coordinators that gave a sign of life lately, with their figures."""
+        return await self._db.fetch(
+            "SELECT * FROM shiftboss.coordinators WHERE seen_at > shiftboss.now() - interval '30 seconds'"
+            " ORDER BY name"
         )
 
     async def standing(self, worker_ids: Sequence[str]) -> list[Row]:

@@ -278,7 +278,8 @@ BEGIN
             = shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires) AND x.status = 'Queued'
             AND x.hold IS NULL AND coalesce(x.run_at, x.created_at) < coalesce(t.run_at, t.created_at) LIMIT 10001) x;
         reason := 'busy';
-        detail := format('%s older tasks of its kind are ahead of it', CASE WHEN v_running > 10000 THEN 'over 10000' ELSE v_running::text END);
+        detail := format('%s older tasks of its kind are ahead of it', CASE WHEN v_running > 10000 THEN 'over 10000' ELSE v_running::text END)
+            || coalesce('; ' || shiftboss.lane_says(shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires)), '');
         advice := 'wait, add workers (shiftboss scale), or give it a higher priority';
         RETURN NEXT;
     END IF;

@@ -205,13 +205,29 @@ LANGUAGE sql AS $$
             AND a.worker_id = u.worker AND a.outcome IN ('failed', 'timeout', 'deferred', 'cancelled'))
 $$;
 
--- What this coordinator's scheduler found; lanes that it no longer speaks of are served.
-CREATE OR REPLACE FUNCTION shiftboss.set_lane_reasons(p_coordinator text, p_lanes bigint[], p_reasons text[], p_details text[])
-RETURNS void LANGUAGE sql AS $$
-    DELETE FROM shiftboss.lane_reasons WHERE coordinator = p_coordinator AND lane <> ALL (p_lanes);
-    INSERT INTO shiftboss.lane_reasons (lane, coordinator, reason, detail)
-    SELECT u.lane, p_coordinator, u.reason, u.detail FROM unnest(p_lanes, p_reasons, p_details) u (lane, reason, detail)
+-- A coordinator's sign of life: its figures, and what its scheduler found about lanes that it can not serve now.
+CREATE OR REPLACE FUNCTION shiftboss.announce_coordinator(p_name text, p_pid int, p_workers int, p_figures jsonb,
+    p_lanes bigint[], p_reasons text[], p_details text[]) RETURNS void LANGUAGE sql AS $$
+    INSERT INTO shiftboss.coordinators AS c (name, pid, workers, figures) VALUES (p_name, p_pid, p_workers, p_figures)
+    ON CONFLICT (name) DO UPDATE SET pid = p_pid, workers = p_workers, figures = p_figures, seen_at = shiftboss.now(),
+        started_at = CASE WHEN c.pid = p_pid THEN c.started_at ELSE shiftboss.now() END;
+    DELETE FROM shiftboss.coordinators WHERE seen_at < shiftboss.now() - interval '1 day';
+    DELETE FROM shiftboss.lane_reasons WHERE (coordinator = p_name AND lane <> ALL (p_lanes)) OR at < shiftboss.now() - interval '1 hour';
+    INSERT INTO shiftboss.lane_reasons AS r (lane, coordinator, reason, detail)
+    SELECT u.lane, p_name, u.reason, u.detail FROM unnest(p_lanes, p_reasons, p_details) u (lane, reason, detail)
     ON CONFLICT (lane, coordinator) DO UPDATE SET reason = excluded.reason, detail = excluded.detail, at = shiftboss.now();
+$$;
+
+CREATE OR REPLACE FUNCTION shiftboss.withdraw_coordinator(p_name text) RETURNS void LANGUAGE sql AS $$
+    DELETE FROM shiftboss.coordinators WHERE name = p_name;
+    DELETE FROM shiftboss.lane_reasons WHERE coordinator = p_name;
+$$;
+
+-- What coordinators that live say about a task's lane.
+CREATE OR REPLACE FUNCTION shiftboss.lane_says(p_lane bigint) RETURNS text LANGUAGE sql STABLE AS $$
+    SELECT string_agg(format('coordinator %s: %s', r.coordinator, r.detail), '; ' ORDER BY r.coordinator)
+    FROM shiftboss.lane_reasons r JOIN shiftboss.coordinators c ON c.name = r.coordinator
+    WHERE r.lane = p_lane AND c.seen_at > shiftboss.now() - interval '30 seconds'
 $$;
 
 -- The figures that the autoscaler decides on, over the last p_window.
