@@ -63,7 +63,8 @@ async def _run(settings: Settings) -> None:
     async with await Database.open(database.url, data_dir=settings.data_dir) as db:
         tokens = DatabaseTokens(db) if chosen.require_token else None
         coordinator = Coordinator(db, chosen, tokens, listen_url=database.direct_url)
-        leader = Leader(db, fleet_duties(db, settings), direct_url=database.direct_url)
+        duties = fleet_duties(db, settings)
+        leader = Leader(db, duties, every=settings.leader.elect_seconds, direct_url=database.direct_url)
         with stop_on_signals(coordinator.request_stop):
             async with leader, coordinator:
                 await coordinator.wait()

@@ -16,6 +16,7 @@ from shiftboss.model.slot import SilenceWatch
 log = structlog.get_logger()
 
 BEATS_TO_WAIT = 10.0
+CLOCK_JUMP = 5.0
 
 
 class Rescuer:
@@ -34,6 +35,7 @@ class Rescuer:
         self._watch = SilenceWatch(longest_step=2 * self._settings.crash_check_seconds)
         self._patience = patience
         self._sighted: float | None = None
+        self._offset: float | None = None
 
     def duties(self) -> list[Duty]:
         return [
@@ -62,18 +64,22 @@ class Rescuer:
     async def rescue(self) -> int:
         """Put back the tasks of lost workers; how many.
 
-        When the database comes back after a while all leases look old: workers get time for a beat first.
+        When the database was away, or its clock has jumped, all leases look old: workers get time for a beat.
         """
-        try:
-            await self._db.fetch_one("SELECT 1")
-        except DatabaseError:
-            self._sighted = None
-            raise
         now = self._clock()
-        self._sighted = now if self._sighted is None else self._sighted
-        if now - self._sighted < self._patience:
+        if not await self._steady(now):
+            self._sighted = now
+        if self._sighted is None or now - self._sighted < self._patience:
             return 0
         done = await self._db.workers.rescue()
         if done["workers_lost"]:
             log.warning("workers were lost", workers=done["workers_lost"], tasks=done["tasks_rescued"])
         return int(done["tasks_rescued"])
+
+    async def _steady(self, now: float) -> bool:
+        """Whether the database's clock has gone on as ours has, since it was last asked."""
+        before, self._offset = self._offset, None
+        row = await self._db.fetch_one("SELECT shiftboss.epoch() AS now")
+        assert row is not None
+        self._offset = row["now"] - now
+        return before is not None and abs(self._offset - before) < CLOCK_JUMP

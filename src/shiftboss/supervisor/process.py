@@ -16,7 +16,7 @@ import psutil
 
 from shiftboss.lifecycle.processes import identity, is_alive, pid_of
 from shiftboss.worker.children import ending
-from shiftboss.worker.slot import Seat
+from shiftboss.worker.slot import LAST_WORDS, Seat
 
 POLL = 0.2
 MB = 1024 * 1024
@@ -86,7 +86,7 @@ class Process:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
         code = self._child.wait()
-        words = os.pread(self._words, 4096, 0).decode(errors="replace").strip()
+        words = os.pread(self._words, LAST_WORDS, 0).decode(errors="replace").strip()
         os.close(self._words)
         if not self.ended.done():
             self.ended.set_result(Ending(code, " ".join(words.split())))
