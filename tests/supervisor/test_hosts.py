@@ -226,6 +226,7 @@ async def test_orders_by_the_command_line(
         task = await db.tasks.get(waiting)
         assert task is not None
         assert task["status"] == "Queued"
+        assert f"{SLOT}\there\thealthy, paused\t{row['pid']}" in await shiftboss("slots")
         await shiftboss("resume", "--all")
         await eventually(lambda: ended(db, waiting))
         events = await shiftboss("events", "--component", SLOT)

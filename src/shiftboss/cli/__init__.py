@@ -43,6 +43,7 @@ COMMANDS: dict[str, Command] = {
     "providers": Command("shiftboss.cli.providers:app", "AI providers: circuit, limits, spend, budget", "ai"),
     "vectorizer": Command("shiftboss.cli.vectorizer:app", "embeddings that follow your tables", "ai"),
     "supervise": Command("shiftboss.cli.supervise:app", "keep worker processes alive on this host"),
+    "slots": Command("shiftboss.cli.fleet:slots", "supervised workers: state, process, restarts"),
     "pause": Command("shiftboss.cli.fleet:pause", "let supervised workers finish and claim nothing new"),
     "resume": Command("shiftboss.cli.fleet:resume", "let paused workers claim again"),
     "restart": Command("shiftboss.cli.fleet:restart", "restart supervised workers, failed ones as well"),

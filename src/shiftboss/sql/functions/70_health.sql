@@ -108,7 +108,7 @@ $$ SELECT set_config('shiftboss.writer', coalesce(p_by, ''), true) $$;
 CREATE OR REPLACE FUNCTION shiftboss.no_worker(p_component text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     RAISE EXCEPTION 'there is no worker %', p_component USING ERRCODE = 'no_data_found',
-        HINT = 'shiftboss workers lists what there is.';
+        HINT = 'shiftboss slots lists what there is.';
 END $$;
 
 -- A process takes its row. Over a row that its former self left behind it starts anew, with its history.

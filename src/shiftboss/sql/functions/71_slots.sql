@@ -77,7 +77,7 @@ BEGIN
     END IF;
     IF p_queue IS NOT NULL AND NOT EXISTS (SELECT FROM public.health h WHERE h.queue = p_queue) THEN
         RAISE EXCEPTION 'queue % has no workers', p_queue USING ERRCODE = 'no_data_found',
-            HINT = 'shiftboss workers lists what there is.';
+            HINT = 'shiftboss slots lists what there is.';
     END IF;
     RETURN QUERY SELECT * FROM public.health h WHERE (p_components IS NULL OR h.component = ANY (p_components))
         AND (p_queue IS NULL OR h.queue = p_queue) ORDER BY h.component FOR UPDATE;
