@@ -1,5 +1,7 @@
 """An app for the tests of the command line."""
 
+import asyncio
+
 from shiftboss import App
 
 app = App("shop")
@@ -13,3 +15,9 @@ async def greet(name: str) -> str:
 @app.task(max_attempts=1)
 async def broken() -> None:
     raise RuntimeError("out of paper")
+
+
+@app.task()
+async def sleepy() -> None:
+    """Runs until it is ended."""
+    await asyncio.Event().wait()

@@ -49,7 +49,7 @@ class Top:
     every: float = 1.0
     data: dict[str, Any] = field(default_factory=dict)
     chosen: int = 0
-    message: str = HELP
+    message: str = ""
     over: bool = False
 
     async def run(self) -> None:
@@ -131,7 +131,8 @@ class Top:
                 number += 1
             parts += [table(["", *columns], lines), ""]
         parts += [f"[red]![/] {alert['message']}" for alert in self.data["alerts"]]
-        return Group(*parts, f"[reverse] {self.message} [/]", f"[dim]{HELP}[/]")
+        said = [f"[reverse] {self.message} [/]"] if self.message else []
+        return Group(*parts, *said, f"[dim]{HELP}[/]")
 
 
 @contextmanager
