@@ -53,6 +53,7 @@ COMMANDS: dict[str, Command] = {
         "feed workers over gRPC; rescue, schedules, scaling",
         "coordinator",
     ),
+    "health": Command("shiftboss.cli.health:app", "how each worker is, with its figures of today"),
     "schedule": Command("shiftboss.cli.schedule:app", "cron: list, add, remove, pause, resume"),
     "events": Command("shiftboss.cli.events:app", "what happened to which worker, when and why"),
     "admin": Command("shiftboss.cli.admin:app", "the HTTP service: API, dashboard, metrics", "admin"),

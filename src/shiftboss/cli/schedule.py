@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from shiftboss.cli.output import Json, ask, say_json, show_rows
 from shiftboss.model.errors import UsageError
-
-if TYPE_CHECKING:
-    from shiftboss.db import Database
 
 app = typer.Typer(
     help="Schedules: fired once per tick by the leader of the coordinators.", add_completion=False
@@ -21,22 +17,25 @@ Name = Annotated[str, typer.Argument(help="the schedule's name")]
 
 
 @app.command("list")
-def list_(as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False) -> None:
+def list_(as_json: Json = False) -> None:
     """Every schedule, its next tick and its last."""
-    rows = _with_database(lambda db: db.schedules.all())
+    rows = ask(lambda db: db.schedules.all())
     if as_json:
-        typer.echo(json.dumps(rows, default=str, indent=2))
+        say_json(rows)
         return
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table("name", "cron", "zone", "task", "next", "last", "missed")
-    for row in rows:
-        following = "paused" if row["paused"] else f"{row['next_tick']:%Y-%m-%d %H:%M:%S %Z}"
-        last = f"{row['last_tick']:%Y-%m-%d %H:%M:%S %Z}" if row["last_tick"] else ""
-        task = row["task"]["task_type"]
-        table.add_row(row["name"], row["cron"], row["timezone"], task, following, last, row["missed"])
-    Console().print(table if rows else "there are no schedules; `shiftboss schedule add --help`")
+    show_rows(
+        rows,
+        {
+            "name": lambda row: row["name"],
+            "cron": lambda row: row["cron"],
+            "zone": lambda row: row["timezone"],
+            "task": lambda row: row["task"]["task_type"],
+            "next": lambda row: "paused" if row["paused"] else row["next_tick"],
+            "last": lambda row: row["last_tick"],
+            "missed": lambda row: row["missed"],
+        },
+        empty="there are no schedules; `shiftboss schedule add --help`",
+    )
 
 
 @app.command()
@@ -60,8 +59,8 @@ def add(
     task |= {k: v for k, v in (("queue", queue), ("priority", priority)) if v is not None}
     wanted = Cron(name=name, cron=cron, task=task, timezone=timezone, missed=missed)  # type: ignore[arg-type]
     wanted.check()
-    _with_database(lambda db: register(db, [wanted]))
-    row = _with_database(lambda db: db.schedules.get(name))
+    ask(lambda db: register(db, [wanted]))
+    row = ask(lambda db: db.schedules.get(name))
     typer.echo(f"{name}: next at {row['next_tick']:%Y-%m-%d %H:%M:%S %Z}" if row else name)
 
 
@@ -70,7 +69,7 @@ def remove(name: Name) -> None:
     """Take a schedule away; tasks that it made stay."""
     from shiftboss.coordinator.cron import unknown
 
-    if not _with_database(lambda db: db.schedules.remove(name)):
+    if not ask(lambda db: db.schedules.remove(name)):
         raise unknown(name)
     typer.echo(f"{name}: removed")
 
@@ -90,7 +89,7 @@ def resume(name: Name) -> None:
 def _set_paused(name: str, paused: bool) -> None:
     from shiftboss.coordinator.cron import set_paused
 
-    _with_database(lambda db: set_paused(db, name, paused))
+    ask(lambda db: set_paused(db, name, paused))
     typer.echo(f"{name}: {'paused' if paused else 'resumed'}")
 
 
@@ -102,13 +101,3 @@ def _object(text: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise UsageError("--params must be a JSON object", hint="for example: --params '{\"days\": 7}'")
     return value
-
-
-def _with_database(work: Callable[[Database], Awaitable[Any]]) -> Any:
-    from shiftboss.db import Database
-
-    async def run() -> Any:
-        async with await Database.open() as db:
-            return await work(db)
-
-    return asyncio.run(run())

@@ -22,7 +22,7 @@ import structlog
 from cronsim import CronSim, CronSimError
 
 from shiftboss.db import Database
-from shiftboss.model.errors import UsageError
+from shiftboss.model.errors import NotFound, UsageError
 
 log = structlog.get_logger()
 
@@ -115,8 +115,8 @@ async def set_paused(db: Database, name: str, paused: bool) -> None:
     await db.schedules.set_paused(name, paused, next_tick(row["cron"], row["timezone"], await _now(db)))
 
 
-def unknown(name: str) -> UsageError:
-    return UsageError(f"there is no schedule {name!r}", hint="`shiftboss schedule list` shows them")
+def unknown(name: str) -> NotFound:
+    return NotFound(f"there is no schedule {name!r}", hint="`shiftboss schedule list` shows them")
 
 
 async def fire_due(db: Database) -> list[UUID]:

@@ -6,9 +6,10 @@ import asyncio
 import random
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
+from typing import NamedTuple
 from uuid import UUID
 
 import structlog
@@ -24,6 +25,7 @@ from shiftboss.db.listen import listen
 from shiftboss.lifecycle import Service, sleep, ticks
 from shiftboss.model.errors import DatabaseError
 from shiftboss.model.settings import CoordinatorSettings
+from shiftboss.worker.source import Marks
 
 log = structlog.get_logger()
 
@@ -47,6 +49,7 @@ class Dispatcher(Service):
         self._listen_url = listen_url
         self._wake = asyncio.Event()
         self._contended = False
+        self._marks = Marks()
         self._turn = 0
         self._fairness = Fairness()
 
@@ -127,13 +130,17 @@ class Dispatcher(Service):
             return
         try:
             began = time.perf_counter()
-            lanes = await self._waiting(min(free, MOST_PER_PASS))
+            limit, marks = min(free, MOST_PER_PASS), self._marks.take()
+            lanes = await self._waiting(limit, marks)
             read = time.perf_counter()
             plan = self._decide(lanes)
             decided = time.perf_counter()
             given = await self._assign(plan)
             self.figures.passed(read - began, decided - read, time.perf_counter() - decided, len(given))
             self._contended = len(given) < len(plan.assignments)
+            if not self._contended:  # else tasks that were passed over lie before those that were given
+                taken = _taken(lanes, given)
+                self._marks.learn(taken, limit, marks is not None, read - began)
             if given:
                 self.wake()  # there may be more
             elif plan.assignments:
@@ -141,10 +148,10 @@ class Dispatcher(Service):
         except DatabaseError as error:
             log.warning("the dispatcher could not reach the database", error=error.message)
 
-    async def _waiting(self, limit: int) -> list[Lane]:
+    async def _waiting(self, limit: int, marks: Mapping[int, datetime] | None = None) -> list[Lane]:
         """The heads of the lanes. When another coordinator took what this one had picked, both look at the
         same heads: then each starts at a random place a little further on."""
-        rows = await self._db.fleet.waiting(limit * 4 if self._contended else limit)
+        rows = await self._db.fleet.waiting(limit * 4 if self._contended else limit, marks)
         lanes = []
         for row in rows:
             row.pop("last_ready")
@@ -189,3 +196,15 @@ class Dispatcher(Service):
         plan = schedule(Snapshot(workers, lanes, self._turn, self._fairness))
         reasons = {lane: (why.reason, why.detail) for lane, why in plan.reasons.items()}
         await self._db.fleet.announce_coordinator(self._name, len(workers), self.figures.as_json(), reasons)
+
+
+class _Taken(NamedTuple):
+    lane: int
+    ready_at: datetime
+
+
+def _taken(lanes: Sequence[Lane], given: Sequence[Given]) -> list[_Taken]:
+    """From which lane each task came."""
+    lane_of = {id: lane.lane for lane in lanes for id in lane.ids}
+    # limits choose by themselves, so a task may have come that was not picked
+    return [_Taken(lane_of[one.id], one.ready_at) for one in given if one.id in lane_of]

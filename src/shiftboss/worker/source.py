@@ -51,6 +51,16 @@ class Source(Protocol):
     async def leave(self) -> None: ...
 
 
+class Seen(Protocol):
+    """A task that was taken: from which lane, and since when it was ready."""
+
+    @property
+    def lane(self) -> int: ...
+
+    @property
+    def ready_at(self) -> datetime: ...
+
+
 class Marks:
     """Up to where each lane was seen empty: a claim starts there, past dead index entries.
 
@@ -74,7 +84,7 @@ class Marks:
             return None
         return self._marks
 
-    def learn(self, claimed: Sequence[Claimed], limit: int, used: bool, seconds: float) -> None:
+    def learn(self, claimed: Sequence[Seen], limit: int, used: bool, seconds: float) -> None:
         self._dry = len(claimed) < limit
         if not used:
             self._next_full, self._cost = time.monotonic(), seconds
