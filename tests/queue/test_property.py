@@ -122,20 +122,48 @@ class Queue(RuleBasedStateMachine):
         assert stale == [], "a live lease was called stale"
 
     @precondition(lambda self: self.ended)
-    @rule(data=st.data(), how=st.sampled_from(["complete", "fail", "progress", "extend"]))
-    def report_by_an_old_lease(self, data: st.DataObject, how: str) -> None:
+    @rule(data=st.data())
+    def report_by_an_old_lease(self, data: st.DataObject) -> None:
         # the telling ones are those of tasks that somebody else holds by now
         telling = [entry for entry in self.ended if entry[0] in self.held] or self.ended
-        id, lease = data.draw(st.sampled_from(telling))
+        self.late_reports(*data.draw(st.sampled_from(telling)))
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data(), worker=st.sampled_from(WORKERS))
+    def hand_over(self, data: st.DataObject, worker: str) -> None:
+        """One gives up, another takes it, the first reports all the same."""
+        id, lease = self.draw_held(data)
+        self.sql("SELECT shiftboss.defer(%s, %s, ARRAY[interval '0'], ARRAY['back'])", [id], [lease])
+        self.claim(worker, 12)
+        self.late_reports(id, lease)
+
+    def late_reports(self, id: UUID, lease: int) -> None:
         before = self.sql("SELECT t FROM tasks t WHERE id = %s", id)
-        calls = {
-            "complete": "shiftboss.complete(%s, %s, ARRAY['2'::jsonb])",
-            "fail": "shiftboss.fail(%s, %s, ARRAY['late'])",
-            "progress": "shiftboss.progress(%s, %s, ARRAY[50::smallint], ARRAY['x'])",
-            "extend": "shiftboss.extend(%s, %s, '1 hour')",
-        }
-        self.sql(f"SELECT {calls[how]}", [id], [lease])
-        assert self.sql("SELECT t FROM tasks t WHERE id = %s", id) == before, "a stale lease changed a task"
+        for call in (
+            "shiftboss.complete(%s, %s, ARRAY['2'::jsonb])",
+            "shiftboss.fail(%s, %s, ARRAY['late'])",
+            "shiftboss.defer(%s, %s, ARRAY[interval '3 s'], ARRAY['late'])",
+            "shiftboss.cancelled(%s, %s)",
+            "shiftboss.progress(%s, %s, ARRAY[50::smallint], ARRAY['x'])",
+            "shiftboss.extend(%s, %s, '1 hour')",
+        ):
+            self.sql(f"SELECT {call}", [id], [lease])
+            assert self.sql("SELECT t FROM tasks t WHERE id = %s", id) == before, f"{call} by a stale lease"
+
+    @rule(kind=st.sampled_from(TYPES), most=st.sampled_from([(2, None), (None, 1)]))
+    def crowd(self, kind: str, most: tuple[int | None, int | None]) -> None:
+        """More of one kind and key at once than its limit allows."""
+        self.limit(kind, most)
+        tasks = [
+            {"task_type": kind, "concurrency_key": "k1", "id": str(UUID(int=self.count + n))}
+            for n in range(1, 5)
+        ]
+        self.count += len(tasks)
+        rows = self.sql("SELECT id FROM shiftboss.enqueue(%s)", orjson.dumps(tasks).decode())
+        self.made += [id for (id,) in rows]
+        for worker in WORKERS[:2]:
+            self.claim(worker, 12)
+            self.limits_hold()
 
     @rule(worker=st.sampled_from(WORKERS))
     def beat(self, worker: str) -> None:
@@ -272,6 +300,6 @@ def test_random_interleavings(database_url: str) -> None:
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=50, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=40, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
         ),
     )
