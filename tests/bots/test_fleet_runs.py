@@ -181,6 +181,27 @@ async def test_the_command_line_with_and_without_a_run(db: Database, env: dict[s
     assert (code, orjson.loads(out)[0]["id"]) == (0, str(run.id))
 
 
+async def test_an_interrupted_command_ends_its_run(
+    db: Database, env: dict[str, str], cli: Any, eventually: Eventually
+) -> None:
+    _, id, _ = await cli("runs", "start", "slowly", "--steps", "4")
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "shiftboss", "bot", "slowly", "--worker-run-id", id, env=env,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+
+    async def half_way() -> bool:
+        return (await db.runs.list_runs())[0]["progress"] == 50
+
+    await eventually(half_way, timeout=60)
+    process.send_signal(signal.SIGINT)
+    _, err = await process.communicate()
+    assert process.returncode == 1
+    assert b"cancelled: interrupted" in err
+    (row,) = await db.runs.list_runs()
+    assert (row["status"], row["progress"], row["error_message"]) == ("failed", 50, "cancelled: interrupted")
+
+
 async def test_a_run_that_can_not_be_taken_says_why(
     db: Database, env: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

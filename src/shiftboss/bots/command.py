@@ -19,8 +19,9 @@ from shiftboss.bots.handlers import bot_handlers, carry_out
 from shiftboss.bots.order import Order, check
 from shiftboss.bots.registry import load_bots
 from shiftboss.bots.run import Run
-from shiftboss.db import Database
+from shiftboss.db import Database, Row
 from shiftboss.lifecycle.logs import configure_logs
+from shiftboss.lifecycle.signals import stop_on_signals
 from shiftboss.model.errors import ShiftbossError, UsageError
 from shiftboss.model.settings import Settings
 from shiftboss.model.task import Claimed, Report
@@ -48,10 +49,14 @@ async def run_bot(name: str, argv: list[str]) -> int:
     options, params = parse(name, argv)
     settings = Settings.load()
     catalog = Catalog(settings.bots.config_dir)
-    order = check(load_bots(settings.bots.modules), catalog, name, options.city, options.category, params)
+    bots = load_bots(settings.bots.modules)
     async with await Database.open(settings.database.url, data_dir=settings.data_dir) as db:
-        if options.worker_run_id is not None:
-            return await _tracked(db, settings, order, options.worker_run_id, bool(params))
+        run = None if options.worker_run_id is None else await _run(db, options.worker_run_id)
+        if run is not None and not params:
+            params = run["params"]
+        order = check(bots, catalog, name, options.city, options.category, params)
+        if run is not None:
+            return await _tracked(db, settings, order, run)
         return await _anonymous(db, settings, catalog, order)
 
 
@@ -133,10 +138,10 @@ class _Terminal:
         self._bar.update(self._line, completed=percent, description=text)
 
 
-async def _tracked(db: Database, settings: Settings, order: Order, given: str, has_params: bool) -> int:
+async def _tracked(db: Database, settings: Settings, order: Order, given: Row) -> int:
     """Join the fleet as a worker for this one run: killed, it would be noticed and the run end as failed."""
-    id = _run_id(given)
-    task_id = await _pending(db, order, id, has_params)
+    id: UUID = given["id"]
+    task_id = await _pending(db, order, given)
     handlers = bot_handlers(settings)
     task = await db.tasks.get(task_id)
     queues = [task["queue"]] if task else []
@@ -144,8 +149,12 @@ async def _tracked(db: Database, settings: Settings, order: Order, given: str, h
     source = _OneTask(db, task_id)
     worker = Worker(source, handlers, me, settings.worker, db=db)
     source.worker = worker
-    await worker.start()
-    await worker.wait()
+    interrupt = asyncio.Event()
+    with stop_on_signals(interrupt.set):
+        await worker.start()
+        canceller = asyncio.create_task(_cancel_on(interrupt, db, id))
+        await worker.wait()
+        canceller.cancel()
     run = await db.runs.get(id)
     if run is None or run["status"] != "finished":
         reason = run["error_message"] if run else "it is gone"
@@ -154,18 +163,26 @@ async def _tracked(db: Database, settings: Settings, order: Order, given: str, h
     return 0
 
 
-def _run_id(given: str) -> UUID:
+async def _cancel_on(interrupt: asyncio.Event, db: Database, id: UUID) -> None:
+    """Whoever stops the command means the run; the fleet must not take it over."""
+    await interrupt.wait()
+    await db.runs.cancel_run(id, "interrupted")
+
+
+async def _run(db: Database, given: str) -> Row:
     try:
-        return UUID(given)
+        id = UUID(given)
     except ValueError:
         raise UsageError(f"{given!r} is not a run id", hint="`shiftboss runs list` shows them") from None
-
-
-async def _pending(db: Database, order: Order, id: UUID, has_params: bool) -> UUID:
-    """The task of a run that waits to be carried out and is what the command line says."""
     run = await db.runs.get(id)
     if run is None:
         raise UsageError(f"there is no run {id}", hint="start one with `shiftboss runs start`, or by the API")
+    return run
+
+
+async def _pending(db: Database, order: Order, run: Row) -> UUID:
+    """The task of a run that waits to be carried out and is what the command line says."""
+    id = run["id"]
     asked = {
         "bot": order.bot.name,
         "city": order.city.key if order.city else None,
@@ -174,7 +191,7 @@ async def _pending(db: Database, order: Order, id: UUID, has_params: bool) -> UU
     for name, value in asked.items():
         if value is not None and run[name] != value:
             raise UsageError(f"run {id} is for {name} {run[name]}, not {value}")
-    if has_params and order.stored() != run["params"]:
+    if order.stored() != run["params"]:
         raise UsageError(f"run {id} has other parameters: {run['params']}", hint="leave them out")
     if run["status"] != "pending":
         raise UsageError(f"run {id} is {run['status']} already", hint=f"shiftboss runs retry {id}")

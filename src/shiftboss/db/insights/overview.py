@@ -12,6 +12,9 @@ from shiftboss.db.insights.series import Series
 if TYPE_CHECKING:
     from shiftboss.db.database import Database
 
+# By the index on waiting tasks, however many there are.
+_OLDEST = """SELECT coalesce(greatest(extract(epoch FROM shiftboss.now() - min(created_at)), 0), 0)::float8
+    AS seconds FROM public.tasks WHERE status = 'Queued'"""
 _STALE = """SELECT worker_id, health_status, heartbeat_age_seconds FROM public.active_workers_health
     WHERE health_status IN ('STALE_HEARTBEAT', 'NO_HEARTBEAT') ORDER BY worker_id LIMIT 50"""
 _STUCK = """SELECT id, task_type, worker_id, generation_started_at,
@@ -62,7 +65,8 @@ class Overview:
     async def snapshot(self) -> dict[str, Any]:
         """The documented snapshot, made for this call."""
         counts = await self.counts(fresh=True)
-        queues = await self._fleet.queues(fresh=True)
+        oldest = await self._db.fetch_one(_OLDEST)
+        assert oldest is not None
         return {
             "at": counts["snapshot_time"],
             "workers": await self._fleet.workers(status="active"),
@@ -70,7 +74,7 @@ class Overview:
                 "queued": counts["queued_tasks"],
                 "running": counts["running_tasks"],
                 "failed": counts["failed_tasks"],
-                "oldest_seconds": max((q["oldest_seconds"] or 0.0 for q in queues), default=0.0),
+                "oldest_seconds": oldest["seconds"],
             },
             "latency": await self._series.latency(),
             "current_runs": await self._db.runs.active(),
