@@ -170,13 +170,15 @@ async def test_the_command_line_with_and_without_a_run(db: Database, env: dict[s
     assert orjson.loads(out) == {"skipped": 1, "found": 3, "inserted": 3}
     assert await db.runs.count_runs() == 0, "without the flag nothing is recorded"
 
-    run = await db.runs.start_run("discovery", "rotterdam", "bakery", {"source": str(SAMPLE)})
+    run = await db.runs.start_run("discovery", "rotterdam", params={"limit": 50})
     counters = {"found": 3, "skipped": 1, "unchanged": 3}
-    out = await process_output(env, "shiftboss", "bot", "discovery", "--worker-run-id", str(run.id))
+    more = ("--category", "bakery", f"--source={SAMPLE}", "--worker-run-id", str(run.id))
+    out = await process_output(env, "shiftboss", "bot", "discovery", *more)
     assert orjson.loads(out) == counters
     row = await db.runs.get(run.id)
     assert row is not None
     assert (row["status"], row["progress"], row["counters"]) == ("finished", 100, counters)
+    assert (row["category"], row["params"]) == ("bakery", {"limit": 50, "source": str(SAMPLE)})
     code, out, _ = await cli("runs", "list", "--json")
     assert (code, orjson.loads(out)[0]["id"]) == (0, str(run.id))
 
@@ -206,7 +208,7 @@ async def test_a_run_that_can_not_be_taken_says_why(
     db: Database, env: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SHIFTBOSS_DATABASE_URL", env["SHIFTBOSS_DATABASE_URL"])
-    run = await db.runs.start_run("discovery", "rotterdam")
+    run = await db.runs.start_run("discovery", "rotterdam", params={"limit": 9})
     for problem, args in {
         "there is no run": ["--worker-run-id", str(uuid4())],
         "is not a run id": ["--worker-run-id", "7"],

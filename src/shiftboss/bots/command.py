@@ -52,8 +52,8 @@ async def run_bot(name: str, argv: list[str]) -> int:
     bots = load_bots(settings.bots.modules)
     async with await Database.open(settings.database.url, data_dir=settings.data_dir) as db:
         run = None if options.worker_run_id is None else await _run(db, options.worker_run_id)
-        if run is not None and not params:
-            params = run["params"]
+        if run is not None:
+            params = run["params"] | params
         order = check(bots, catalog, name, options.city, options.category, params)
         if run is not None:
             return await _tracked(db, settings, order, run)
@@ -181,22 +181,19 @@ async def _run(db: Database, given: str) -> Row:
 
 
 async def _pending(db: Database, order: Order, run: Row) -> UUID:
-    """The task of a run that waits to be carried out and is what the command line says."""
-    id = run["id"]
-    asked = {
-        "bot": order.bot.name,
-        "city": order.city.key if order.city else None,
-        "category": order.category.key if order.category else None,
-    }
-    for name, value in asked.items():
-        if value is not None and run[name] != value:
+    """The task of a pending run. The command line may say what the run left open, but not contradict it."""
+    id, params = run["id"], order.stored()
+    city = order.city.key if order.city else None
+    category = order.category.key if order.category else None
+    for name, value in {"bot": order.bot.name, "city": city, "category": category}.items():
+        if value is not None and run[name] not in (None, value):
             raise UsageError(f"run {id} is for {name} {run[name]}, not {value}")
-    if order.stored() != run["params"]:
+    if params | run["params"] != params:
         raise UsageError(f"run {id} has other parameters: {run['params']}", hint="leave them out")
-    if run["status"] != "pending":
-        raise UsageError(f"run {id} is {run['status']} already", hint=f"shiftboss runs retry {id}")
-    task_id = await db.runs.task_of_run(id)
-    assert task_id is not None
+    task_id = await db.runs.amend_run(id, city, category, params) if run["status"] == "pending" else None
+    if task_id is None:
+        now = await db.runs.get(id) or run
+        raise UsageError(f"run {id} is {now['status']} already", hint=f"shiftboss runs retry {id}")
     return task_id
 
 

@@ -62,6 +62,15 @@ class Runs:
         row = await self._db.fetch_one("SELECT shiftboss.task_of_run(%s, %s) AS id", [id, queue])
         return row["id"] if row else None
 
+    async def amend_run(
+        self, id: UUID, city: str | None, category: str | None, params: dict[str, Any]
+    ) -> UUID | None:
+        """Fill in what a pending run left open; its task, None if it has begun."""
+        row = await self._db.fetch_one(
+            "SELECT shiftboss.amend_run(%s, %s, %s, %s) AS id", [id, city, category, params]
+        )
+        return row["id"] if row else None
+
     async def report_run(
         self,
         id: UUID,

@@ -128,6 +128,27 @@ BEGIN
     RETURN r.task_id;
 END $$;
 
+-- Fill in what a pending run left open; its task is told as well. Returns the task's id, NULL if the run has begun.
+CREATE OR REPLACE FUNCTION shiftboss.amend_run(p_run uuid, p_city text, p_category text, p_params jsonb) RETURNS uuid
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_task uuid := (SELECT task_id FROM public.worker_runs WHERE id = p_run);
+BEGIN
+    IF v_task IS NULL THEN
+        v_task := shiftboss.task_of_run(p_run);
+    END IF;
+    -- the task before the run, as a claim locks them
+    PERFORM FROM public.tasks WHERE id = v_task AND status = 'Queued' FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
+    UPDATE public.worker_runs SET city = coalesce(city, p_city), category = coalesce(category, p_category),
+        params = p_params || params WHERE id = p_run AND status = 'pending';
+    UPDATE public.tasks t SET params = r.params || jsonb_strip_nulls(jsonb_build_object('city', r.city, 'category', r.category))
+    FROM public.worker_runs r WHERE r.id = p_run AND t.id = v_task;
+    RETURN v_task;
+END $$;
+
 CREATE OR REPLACE FUNCTION shiftboss.get_run(p_run uuid, p_lock boolean DEFAULT false) RETURNS public.worker_runs
 LANGUAGE plpgsql AS $$
 DECLARE
