@@ -276,3 +276,26 @@ def test_the_built_in_fleet_has_the_handlers_of_every_room() -> None:
 
     rooms = {handler.name.partition(".")[0] for handler in fleet.handlers}
     assert {"journal", "bot", "vectorizer"} <= rooms, sorted(handler.name for handler in fleet.handlers)
+
+
+async def test_a_schedule_is_fired_by_the_clock(database_url: str) -> None:
+    from shiftboss.app.schedule import register_schedules
+    from shiftboss.coordinator.cron import fire_due
+    from shiftboss.kit import Kit
+
+    clock = App("clock")
+    ticks: list[str] = []
+
+    @clock.cron("0 3 * * *", timezone="Europe/Madrid", queue="chores", backoff=5)
+    async def nightly(ctx: Context, what: str = "tidy") -> None:
+        ticks.append(what)
+
+    async with Kit.open(clock, database_url) as kit:
+        await kit.freeze(datetime(2030, 1, 1, 12, tzinfo=UTC))
+        await register_schedules(kit.db, clock)
+        await register_schedules(kit.db, clock)
+        assert await fire_due(kit.db) == []
+        await kit.move(hours=15)
+        assert len(await fire_due(kit.db)) == 1
+        await kit.drain("chores")
+    assert ticks == ["tidy"]

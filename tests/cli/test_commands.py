@@ -199,3 +199,10 @@ def test_top_needs_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
 def test_completion_knows_every_command(shell: str, run: Run) -> None:
     script = run("completion", shell)
     assert all(word in script for word in ("submit", "queues", "retry", "--failed".strip("-")))
+
+
+def test_config_and_database_as_json(run: Run, database_url: str) -> None:
+    found = json.loads(run("config", "--json"))
+    assert found["worker.concurrency"] == {"value": 10, "source": "default"}
+    assert database_url not in found["database.url"]["value"]
+    assert json.loads(run("db", "status", "--json"))["current"] is True

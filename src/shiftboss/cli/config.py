@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from shiftboss.cli.output import Json, say_json
+
+if TYPE_CHECKING:
+    from shiftboss.model.settings import Settings
 
 app = typer.Typer(add_completion=False)
 
@@ -13,15 +18,29 @@ app = typer.Typer(add_completion=False)
 @app.command()
 def config(
     key: Annotated[str | None, typer.Argument(help="one setting only, such as database.url")] = None,
+    as_json: Json = False,
 ) -> None:
     """Show every setting, its value and where it comes from. Passwords stay hidden."""
     from shiftboss.model.settings import Settings
 
     settings = Settings.load()
-    for name in [key] if key else Settings.keys():
-        value, source = settings.value_of(name), settings.source_of(name)
-        shown = hide(str(value)) if Settings.is_secret(name) and value is not None else value
-        typer.echo(f"{name} = {shown}  ({source})")
+    found = {name: (_shown(settings, name), settings.source_of(name)) for name in ([key] if key else keys())}
+    if as_json:
+        say_json({name: {"value": value, "source": source} for name, (value, source) in found.items()})
+        return
+    for name, (value, source) in found.items():
+        typer.echo(f"{name} = {value}  ({source})")
+
+
+def keys() -> list[str]:
+    from shiftboss.model.settings import Settings
+
+    return Settings.keys()
+
+
+def _shown(settings: Settings, name: str) -> Any:
+    value = settings.value_of(name)
+    return hide(str(value)) if settings.is_secret(name) and value is not None else value
 
 
 def hide(secret: str) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shiftboss.cli.output import Json, say_json
 from shiftboss.model.errors import EmbeddedServerError, UsageError
 
 if TYPE_CHECKING:
@@ -28,11 +29,14 @@ def url() -> None:
 
 
 @app.command()
-def status() -> None:
+def status(as_json: Json = False) -> None:
     """Tell which database is used, whether it answers and whether its schema is current. Starts nothing."""
     named = _settings_url()
     server = _embedded()
     address = named or server.url()
+    if as_json:
+        say_json(_described(address, None if named else str(server.data_dir)))
+        return
     if not named:
         typer.echo(f"embedded server in {server.data_dir}: {'running' if address else 'not running'}")
     if address:
@@ -87,6 +91,22 @@ def reset(yes: Annotated[bool, typer.Option("--yes", help="do not ask")] = False
 def _summary(done: Migrated) -> str:
     what = f"applied {', '.join(done.applied)}" if done.applied else "no new migrations"
     return f"{what}; functions and views are current"
+
+
+def _described(address: str | None, data_dir: str | None) -> dict[str, object]:
+    from shiftboss.cli.config import hide
+    from shiftboss.db.migrate import is_current, server_version
+
+    if address is None:
+        return {"running": False, "data_dir": data_dir}
+    version, current = asyncio.run(server_version(address)), asyncio.run(is_current(address))
+    return {
+        "running": True,
+        "data_dir": data_dir,
+        "url": hide(address),
+        "version": version,
+        "current": current,
+    }
 
 
 def _describe(address: str) -> None:

@@ -13,7 +13,7 @@ from shiftboss.model.errors import UsageError
 if TYPE_CHECKING:
     from shiftboss.db import Database
 
-app = typer.Typer(help="Queues: list, pause, resume, limit.", add_completion=False)
+app = typer.Typer(help="Queues: list, pause, resume, limit.", add_completion=False, no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(help="the queue; with --type the task type")]
 ByType = Annotated[bool, typer.Option("--type", help="NAME is a task type, not a queue")]

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from shiftboss.db import Database
     from shiftboss.db.insights import TaskFilter
 
-app = typer.Typer(help="Tasks: list, show, retry, cancel, tail.", add_completion=False)
+app = typer.Typer(help="Tasks: list, show, retry, cancel, tail.", add_completion=False, no_args_is_help=True)
 
 StatusOption = Annotated[
     str | None, typer.Option("--status", "-s", help="queued, running, complete, failed or cancelled")
