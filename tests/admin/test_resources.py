@@ -57,6 +57,26 @@ async def test_workers_and_queues(api: httpx.AsyncClient, db: Database) -> None:
     assert (queue["paused"], queue["pause_reason"], queue["max_running"]) == (True, "lunch", 3)
 
 
+async def test_worker_health_in_the_documented_shape(api: httpx.AsyncClient, db: Database) -> None:
+    await db.workers.register(Member(id="w"))
+    await db.workers.beat("w", [], {"cpu_percent": 3.5, "memory_mb": 61}, None)
+    await db.workers.count_work(
+        "w",
+        [{"queue": "default", "task_type": "t", "completed": 3, "failed": 1, "seconds": 2.0, "buckets": [4]}],
+    )
+    (row,) = (await api.get(f"{V1}/worker-health")).json()
+    assert row.pop("last_heartbeat")
+    assert row == {
+        "worker_id": "w",
+        "status": "healthy",
+        "active_tasks": 0,
+        "processed_today": 4,
+        "error_rate": 0.25,
+        "avg_processing_time": 0.5,
+        "resource_usage": {"cpu_percent": 3.5, "memory_mb": 61.0, "task_count": 0},
+    }
+
+
 async def test_the_documented_worker_paths(api: httpx.AsyncClient, db: Database) -> None:
     for n in range(2):
         await db.health.register_worker(f"worker:processing:{n}", 4000 + n)

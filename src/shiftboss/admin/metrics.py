@@ -31,6 +31,7 @@ async def metrics(db: Database) -> bytes:
         _gauge("active_runs", "Runs that are pending or running", len(await db.runs.active())),
         *_queues(await db.insights.fleet.queues()),
         *_health(await db.health.metrics(), await db.health.slots()),
+        *_coordinators(await db.fleet.coordinators()),
     ]
     registry = CollectorRegistry()
     registry.register(_Ready(families))
@@ -105,3 +106,14 @@ def _health(totals: Row, slots: list[Row]) -> Iterator[Metric]:
     for state in STATES:
         states.add_metric([state], totals[state])
     yield states
+
+
+def _coordinators(rows: list[Row]) -> Iterator[Metric]:
+    """How long a scheduling pass and its claim take, by coordinator."""
+    labels = ["coordinator", "quantile"]
+    for name, figure in (("scheduling_seconds", "scheduling"), ("claim_seconds", "claim")):
+        family = GaugeMetricFamily(f"coordinator_{name}", f"Latency of {figure} in a pass", labels=labels)
+        for row in rows:
+            for quantile, key in (("0.5", "p50"), ("0.99", "p99")):
+                family.add_metric([row["name"], quantile], row["figures"].get(f"{figure}_{key}_seconds", 0.0))
+        yield family

@@ -52,6 +52,7 @@ SETTINGS = {
     "autovacuum_naptime": "15s",  # a queue's rows die young
     "autovacuum_vacuum_scale_factor": "0.05",
     "jit": "off",
+    "search_path": "public",  # the role has the name of our schema: a plain CREATE TABLE must not land there
     "timezone": "UTC",
     "log_timezone": "UTC",
 }

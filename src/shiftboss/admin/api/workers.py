@@ -10,6 +10,7 @@ from shiftboss.admin.access import Caller
 from shiftboss.admin.api.common import Done, Out, PathName, make_router
 from shiftboss.admin.desk import At
 from shiftboss.admin.problems import responses
+from shiftboss.db import Row
 from shiftboss.model.errors import NotFound
 
 router = make_router("workers")
@@ -56,6 +57,42 @@ class Held(Out):
 
 class WorkerDetail(Worker):
     tasks: list[Held]
+
+
+class ResourceUsage(Out):
+    cpu_percent: float = 0.0
+    memory_mb: float = 0
+    task_count: int = 0
+
+
+class WorkerHealth(Out):
+    """How one worker is doing, in the documented words."""
+
+    worker_id: str
+    status: Literal["healthy", "degraded", "unhealthy"]
+    last_heartbeat: datetime | None
+    active_tasks: int
+    processed_today: int
+    error_rate: float
+    avg_processing_time: float
+    """Seconds."""
+    resource_usage: ResourceUsage
+
+
+@router.get("/worker-health")
+async def worker_health(desk: At, who: Caller) -> list[WorkerHealth]:
+    """Health and today's figures of every worker."""
+    rows = await desk.db.fleet.health()
+    return [WorkerHealth(**(row | {"resource_usage": _usage(row)})) for row in rows]
+
+
+def _usage(row: Row) -> ResourceUsage:
+    usage = row["resource_usage"]
+    return ResourceUsage(
+        cpu_percent=usage.get("cpu_percent", 0.0),
+        memory_mb=usage.get("memory_mb", 0),
+        task_count=row["active_tasks"],
+    )
 
 
 @router.get("/workers")
