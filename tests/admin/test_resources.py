@@ -155,4 +155,5 @@ async def test_probes_and_document(api: httpx.AsyncClient) -> None:
     start = document["paths"][f"{V1}/workers/run"]["post"]
     assert "201" in start["responses"]
     assert document["components"]["schemas"]["StartRun"]["properties"]["bot"]["examples"] == ["discovery"]
-    assert (await api.get("/nowhere")).headers["content-type"] == "application/problem+json"
+    nowhere = await api.get("/api/nowhere")
+    assert (nowhere.status_code, nowhere.headers["content-type"]) == (404, "application/problem+json")

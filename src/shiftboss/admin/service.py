@@ -16,8 +16,10 @@ from shiftboss.admin.api import ROUTERS
 from shiftboss.admin.desk import Desk
 from shiftboss.admin.page.mount import mount
 from shiftboss.db import Database
+from shiftboss.model.errors import NotFound
 from shiftboss.model.settings import Settings
 
+METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 DESCRIPTION = """One service for the whole fleet: runs, tasks, workers, slots, queues, events, tokens.
 
 Every call needs a bearer token (`shiftboss token create`) as soon as there is one. Roles: viewer reads,
@@ -46,8 +48,14 @@ def create_app(db: Database, settings: Settings | None = None) -> FastAPI:
     problems.install(app)
     for router in ROUTERS:
         app.include_router(router)
+    # The page answers everything that is left; an API client must not get its HTML.
+    app.add_api_route("/api/{path:path}", _no_such_path, methods=METHODS, include_in_schema=False)
     mount(app, desk)
     return app
+
+
+async def _no_such_path(path: str) -> None:
+    raise NotFound(f"there is no /api/{path}", hint="/api/docs lists what there is")
 
 
 async def serve(
