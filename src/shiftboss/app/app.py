@@ -23,7 +23,7 @@ from shiftboss.db import Database
 from shiftboss.db.callers import enqueue_on
 from shiftboss.model.errors import UsageError
 from shiftboss.model.task import Enqueued, NewTask
-from shiftboss.worker.handlers import Handler, Handlers, Mode, _seconds
+from shiftboss.worker.handlers import Handler, Handlers, Mode, seconds
 from shiftboss.worker.runtime import Worker
 
 R = TypeVar("R")
@@ -87,8 +87,8 @@ class App:
                 queue=queue,
                 priority=priority,
                 max_attempts=max_attempts,
-                backoff=_seconds(backoff),
-                timeout=_seconds(timeout),
+                backoff=seconds(backoff),
+                timeout=seconds(timeout),
                 concurrency_key=concurrency_key,
                 requires=requires,
             )

@@ -156,7 +156,7 @@ class Task(Generic[P, R]):
 
     @cached_property
     def _returns(self) -> TypeAdapter[R] | None:
-        hint = self.handler._hints.get("return", Any)
+        hint = self.handler.hints.get("return", Any)
         try:
             return None if hint is Any else TypeAdapter(hint)
         except PydanticUserError:  # not a type that data can be checked against

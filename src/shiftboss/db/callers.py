@@ -10,7 +10,7 @@ from uuid import UUID
 import psycopg
 
 from shiftboss.db.connection import translated
-from shiftboss.db.tasks import _dumps, encode, enqueue_sync
+from shiftboss.db.tasks import dumps, encode, enqueue_sync
 from shiftboss.model.errors import UsageError
 from shiftboss.model.task import Enqueued, NewTask
 
@@ -24,7 +24,7 @@ async def enqueue_on(conn: Any, tasks: Sequence[NewTask]) -> list[Enqueued]:
             cursor = await conn.execute(STATEMENT.format("%s"), [_text(tasks)])
             return _rows(await cursor.fetchall())
     if not (_is_sqlalchemy(conn) and inspect.iscoroutinefunction(conn.execute)):
-        raise _refused(conn, "async", "app.sync.enqueue(..., conn=...) takes synchronous ones")
+        raise _refused(conn, "an async", "app.sync.enqueue(..., conn=...) takes synchronous ones")
     return _rows((await conn.execute(_statement(), {"tasks": _text(tasks)})).all())
 
 
@@ -36,7 +36,7 @@ def enqueue_sync_on(conn: Any, tasks: Sequence[NewTask]) -> list[Enqueued]:
         return _rows(conn.execute(_statement(), {"tasks": _text(tasks)}).all())
     cursor: Callable[[], Any] | None = getattr(conn, "cursor", None)
     if cursor is None or _is_sqlalchemy(conn) or isinstance(conn, psycopg.AsyncConnection):
-        raise _refused(conn, "synchronous", "`await app.enqueue(..., conn=...)` takes async ones")
+        raise _refused(conn, "a synchronous", "`await app.enqueue(..., conn=...)` takes async ones")
     with translated(), cursor() as own:
         own.execute(STATEMENT.format("%s"), [_text(tasks)])
         return _rows(own.fetchall())
@@ -54,7 +54,7 @@ def _statement() -> Any:
 
 
 def _text(tasks: Sequence[NewTask]) -> str:
-    return _dumps(encode(tasks).obj).decode()
+    return dumps(encode(tasks).obj).decode()
 
 
 def _rows(rows: Sequence[Any]) -> list[Enqueued]:
@@ -64,4 +64,4 @@ def _rows(rows: Sequence[Any]) -> list[Enqueued]:
 
 
 def _refused(conn: Any, kind: str, hint: str) -> UsageError:
-    return UsageError(f"{type(conn).__name__} is not an {kind} connection that can be used here", hint=hint)
+    return UsageError(f"{type(conn).__name__} is not {kind} connection that can be used here", hint=hint)

@@ -222,7 +222,7 @@ def encode(tasks: Sequence[NewTask]) -> Jsonb:
     for task in tasks:
         task.check()
         _json(task)
-    return Jsonb([_fields(task) for task in _parents_first(tasks)], dumps=_dumps)
+    return Jsonb([_fields(task) for task in _parents_first(tasks)], dumps=dumps)
 
 
 def _parents_first(tasks: Sequence[NewTask]) -> Sequence[NewTask]:
@@ -253,7 +253,7 @@ def _in_order(tasks: Sequence[NewTask], coming: set[UUID]) -> bool:
 
 def as_json(task: NewTask) -> dict[str, Any]:
     """What shiftboss.enqueue() takes for one task, in plain JSON."""
-    plain: dict[str, Any] = orjson.loads(_dumps(_fields(task)))
+    plain: dict[str, Any] = orjson.loads(dumps(_fields(task)))
     return plain
 
 
@@ -275,7 +275,8 @@ def _json(task: NewTask) -> Jsonb:
     return Jsonb(task.params)
 
 
-def _dumps(value: Any) -> bytes:
+def dumps(value: Any) -> bytes:
+    """JSON that PostgreSQL can store."""
     text = orjson.dumps(value, default=_plain, option=orjson.OPT_NON_STR_KEYS)
     if b"\\u0000" in text:
         raise UsageError(

@@ -42,10 +42,10 @@ class Handler:
     @cached_property
     def wants_context(self) -> bool:
         first = next(iter(inspect.signature(self.function).parameters.values()), None)
-        return first is not None and (first.name == "ctx" or self._hints.get(first.name) is Context)
+        return first is not None and (first.name == "ctx" or self.hints.get(first.name) is Context)
 
     @cached_property
-    def _hints(self) -> dict[str, Any]:
+    def hints(self) -> dict[str, Any]:
         try:
             return get_type_hints(self.function, include_extras=True)
         except NameError:  # a name that only the type checker knows
@@ -66,7 +66,7 @@ class Handler:
                     hint="params of a task are named: use plain or keyword-only parameters",
                 )
             default = ... if parameter.default is parameter.empty else parameter.default
-            fields[parameter.name] = (self._hints.get(parameter.name, Any), default)
+            fields[parameter.name] = (self.hints.get(parameter.name, Any), default)
         config = ConfigDict(extra="forbid", arbitrary_types_allowed=True, protected_namespaces=())
         return create_model(f"{self.name} arguments", __config__=config, **fields)
 
@@ -126,8 +126,8 @@ class Handlers:
                     queue=queue,
                     priority=priority,
                     max_attempts=max_attempts,
-                    backoff=_seconds(backoff),
-                    timeout=_seconds(timeout),
+                    backoff=seconds(backoff),
+                    timeout=seconds(timeout),
                     concurrency_key=concurrency_key,
                     requires=requires,
                 )
@@ -171,7 +171,8 @@ class Handlers:
         return len(self.by_name)
 
 
-def _seconds(value: timedelta | float | None) -> timedelta | None:
+def seconds(value: timedelta | float | None) -> timedelta | None:
+    """A plain number means seconds."""
     return timedelta(seconds=value) if isinstance(value, int | float) else value
 
 
