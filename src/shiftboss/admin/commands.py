@@ -17,6 +17,7 @@ from shiftboss.bots.registry import Bots
 from shiftboss.coordinator.cron import set_paused
 from shiftboss.db.insights import TaskFilter
 from shiftboss.db.runs import StartedRun
+from shiftboss.journal.commands import process
 from shiftboss.model.access import Forbidden, Principal, Role
 from shiftboss.model.errors import NotFound, ShiftbossError
 from shiftboss.model.task import Cancel, Enqueued, NewTask
@@ -139,6 +140,11 @@ class Commands:
         async with self._recorded(who, Role.OPERATOR, "vectorizer.retry", id):
             return await self._db.vectorizers.retry(id)
 
+    async def drop_vectorizer(self, who: Principal, id: int) -> None:
+        """Take it away; the embeddings that it made stay."""
+        async with self._recorded(who, Role.OPERATOR, "vectorizer.drop", id):
+            await self._db.vectorizers.drop(id)
+
     async def pause_schedule(self, who: Principal, name: str) -> None:
         async with self._recorded(who, Role.OPERATOR, "schedule.pause", name):
             await self._set_schedule(name, paused=True)
@@ -156,6 +162,11 @@ class Commands:
         async with self._recorded(who, Role.OPERATOR, "schedule.remove", name):
             if not await self._db.schedules.remove(name):
                 raise NotFound(f"there is no schedule {name!r}")
+
+    async def process_journal(self, who: Principal, user: str | None = None) -> list[UUID]:
+        """Enqueue the analysis of every entry that is not through yet."""
+        async with self._recorded(who, Role.OPERATOR, "journal.process", user or "all"):
+            return await process(self._db, user)
 
     async def create_token(
         self, who: Principal, name: str, role: Role, lifetime: timedelta | None = None

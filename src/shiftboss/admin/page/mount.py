@@ -10,7 +10,21 @@ from fastapi import FastAPI, Request
 from fastapi.responses import RedirectResponse, Response
 from nicegui import Client, background_tasks, core, ui
 
-from shiftboss.admin.page import events, frame, login, overview, providers, queues, runs, task, tasks, workers
+from shiftboss.admin.page import (
+    events,
+    frame,
+    journal,
+    login,
+    overview,
+    providers,
+    queues,
+    runs,
+    schedules,
+    task,
+    tasks,
+    vectorizers,
+    workers,
+)
 from shiftboss.admin.page.markup import empty
 from shiftboss.admin.page.sampler import Sampler
 from shiftboss.admin.page.screen import Screen
@@ -35,6 +49,10 @@ SCREENS: tuple[tuple[str, str, Build], ...] = (
     ("/runs", "Runs", runs.build),
     ("/runs/{id}", "Runs", runs.build_run),
     ("/queues", "Queues", queues.build),
+    ("/journal", "Journal", journal.build),
+    ("/journal/{id:path}", "Journal", journal.build_entry),
+    ("/vectorizers", "Vectorizers", vectorizers.build),
+    ("/schedules", "Schedules", schedules.build),
     ("/providers", "Providers", providers.build),
     ("/events", "Events", events.build),
 )
