@@ -22,7 +22,7 @@ async def resize(image: int) -> dict[str, int]:
 @app.task("render", queue="gpu")
 async def render(ctx: Context, scene: str, seconds: float = 60.0) -> str:
     for percent in range(100):
-        await ctx.progress(percent, f"frame {percent}")
+        ctx.progress(percent, f"frame {percent}")
         await asyncio.sleep(seconds / 100)
     return scene
 

@@ -16,7 +16,8 @@ SHOWN = 100
 # How an event's kind ends tells how it is meant.
 TONES = {
     "crashed": "crashed", "failed": "failed", "lost": "lost", "poison": "failed", "paused": "paused",
-    "opened": "open", "healthy": "healthy", "joined": "active", "started": "running", "finished": "finished",
+    "opened": "open", "running": "running", "starting": "starting", "started": "running",
+    "healthy": "healthy", "joined": "active", "finished": "finished",
 }  # fmt: skip
 
 

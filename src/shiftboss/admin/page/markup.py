@@ -131,15 +131,12 @@ def table(
     body = []
     for n, row in enumerate(rows):
         key = html(' data-key="{}"', keys[n]) if keys else ""
-        cells = zip(heads, row, right, strict=True)
+        cells = zip(row, right, strict=True)
         body.append(
             html(
                 "<tr{}>{}</tr>",
                 key,
-                join(
-                    html('<td{} data-head="{}">{}</td>', _num(r), head.lstrip("#"), _cell(cell))
-                    for head, cell, r in cells
-                ),
+                join(html("<td{}>{}</td>", _num(r), _cell(cell)) for cell, r in cells),
             )
         )
     return html(

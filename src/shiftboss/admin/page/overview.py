@@ -97,16 +97,16 @@ def _charts(seen: tuple[str, list[dict[str, Any]]], may: bool) -> Markup:
     failed = Line("failed", [p["failed"] for p in points], "s2")
     rate = Line("error rate", [round(p["error_rate"] * 100, 1) for p in points], "s2", area=True)
     tones = (("p50", "s1"), ("p95", "s3"), ("p99", "s4"))
-    times = [Line(name, [_ms(p[name]) for p in points], tone) for name, tone in tones]
+    times = [Line(name, [p[name] for p in points], tone) for name, tone in tones]
     return html(
-        '<div class="grid">{}{}{}</div>',
+        '<div class="grid three">{}{}{}</div>',
         card(
             f"Throughput, {per}",
             chart([done, failed], labels, title=f"Tasks {per}"),
             side=_choice(chosen),
         ),
-        card("Error rate", chart([rate], labels, title="Share of attempts that failed", unit=" %")),
-        card("Latency", chart(times, labels, title="How long tasks take", unit=" ms")),
+        card("Error rate", chart([rate], labels, title="Share of attempts that failed", tell=_percent)),
+        card("Latency", chart(times, labels, title="How long tasks take", tell=span)),
     )
 
 
@@ -118,8 +118,8 @@ def _choice(chosen: str) -> Markup:
     )
 
 
-def _ms(seconds: float | None) -> float | None:
-    return None if seconds is None else round(seconds * 1000, 1)
+def _percent(value: float) -> str:
+    return f"{value:g} %"
 
 
 async def _current(db: Database) -> dict[str, Any]:
@@ -137,7 +137,7 @@ def _now(seen: dict[str, Any], may: bool) -> Markup:
     busiest = sorted(seen["queues"], key=lambda queue: -queue["queued"])[:12]
     return html(
         '<div class="grid">{}{}{}</div>',
-        card("Active runs", runs, side=link("/runs", "all runs")),
+        card("Active runs", runs, side=link("/runs", "all runs"), wide=True),
         card("Queues", queues_table(busiest), side=link("/queues", "all queues")),
         card("Providers", providers_table(seen["providers"]), side=link("/providers", "all providers")),
     )

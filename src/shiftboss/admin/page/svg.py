@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -10,6 +10,7 @@ from markupsafe import Markup
 
 from shiftboss.admin.page.markup import html, join
 
+Tell = Callable[[float], str]
 WIDTH, HEIGHT = 600, 120  # units of the drawing; the style sheet says how large it is shown
 
 
@@ -23,7 +24,7 @@ class Line(NamedTuple):
 
 
 def chart(
-    lines: Sequence[Line], labels: Sequence[str], *, title: str, unit: str = "", low: float = 0.0
+    lines: Sequence[Line], labels: Sequence[str], *, title: str, tell: Tell = "{:g}".format, low: float = 0.0
 ) -> Markup:
     """Lines over a common axis with round figures."""
     high = _round_up(max((v for line in lines for v in line.values if v is not None), default=0.0))
@@ -31,12 +32,12 @@ def chart(
     steps = [high, (low + high) / 2, low]
     rules = join(_rule(_y(value, low, high)) for value in steps)
     drawn = join(_draw(line, low, high) for line in lines)
-    told = ", ".join(f"{line.name}: {_last(line)}{unit}" for line in lines)
+    told = ", ".join(f"{line.name}: {_last(line, tell)}" for line in lines)
     return html(
         '<figure><div class="plot"><div class="axis-y" aria-hidden="true">{}</div>'
         '<svg viewBox="0 0 {} {}" role="img" aria-label="{}" preserveAspectRatio="none">{}{}</svg>'
         '<div class="axis-x" aria-hidden="true">{}</div></div><figcaption>{}</figcaption></figure>',
-        join(html("<span>{:g}{}</span>", value, unit) for value in steps),
+        join(html("<span>{}</span>", tell(value)) for value in steps),
         WIDTH,
         HEIGHT,
         f"{title}; now {told}",
@@ -44,19 +45,6 @@ def chart(
         drawn,
         join(html("<span>{}</span>", label) for label in _few(labels)),
         join(html('<span class="key {}">{}</span>', line.tone, line.name) for line in lines),
-    )
-
-
-def spark(values: Sequence[float], title: str) -> Markup:
-    """A line without axes, as large as a word."""
-    high = max([*values, 1e-9])
-    step = 100 / max(len(values) - 1, 1)
-    points = " ".join(f"{n * step:.1f},{24 - 22 * value / high:.1f}" for n, value in enumerate(values))
-    return html(
-        '<svg class="spark" viewBox="0 0 100 24" role="img" aria-label="{}" preserveAspectRatio="none">'
-        '<polyline class="line s1" points="{}"/></svg>',
-        title,
-        points,
     )
 
 
@@ -110,6 +98,6 @@ def _round_up(value: float) -> float:
     return round(size, 4)
 
 
-def _last(line: Line) -> str:
+def _last(line: Line, tell: Tell) -> str:
     known = [value for value in line.values if value is not None]
-    return f"{known[-1]:g}" if known else "nothing yet"
+    return tell(known[-1]) if known else "nothing yet"

@@ -1,0 +1,226 @@
+"""The dashboard in a real browser, before a real fleet."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+import psutil
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from shiftboss.model.access import Role
+from shiftboss.model.task import NewTask
+from tests.page.conftest import Seen
+from tests.page.stage import Stage
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
+
+PATHS = (
+    "/", "/?span=day", "/tasks", "/workers", "/runs?run=survey", "/queues", "/journal", "/vectorizers",
+    "/schedules", "/providers", "/events",
+)  # fmt: skip
+Open = Callable[..., Page]
+
+
+def watch(page: Page) -> Seen:
+    seen = Seen()
+    page.on("request", lambda request: seen.hosts.add(urlsplit(request.url).netloc))
+    page.on("console", lambda line: seen.errors.append(line.text) if line.type == "error" else None)
+    page.on("pageerror", lambda error: seen.errors.append(str(error)))
+    return seen
+
+
+def enqueue(stage: Stage, *tasks: NewTask) -> list[str]:
+    return [str(made.id) for made in stage.ask(lambda db: db.tasks.enqueue(tasks))]
+
+
+def test_every_page_loads_from_here_alone_and_without_an_error(stage: Stage, open_as: Open) -> None:
+    page = open_as("admin")
+    seen = watch(page)
+    for path in PATHS:
+        page.goto(path)
+        expect(page.locator("main h1")).to_be_visible()
+        page.wait_for_load_state("networkidle")
+        assert "did not work" not in page.inner_text("main"), path
+    assert seen.hosts == {urlsplit(stage.url).netloc}
+    assert seen.errors == []
+
+
+def test_a_run_started_on_the_page_moves_its_bar(open_as: Open) -> None:
+    page = open_as("operator", "/runs?run=survey")
+    page.get_by_label("Steps").fill("40")
+    page.get_by_label("Category").select_option("bakery")
+    page.get_by_role("button", name="Run worker").click()
+    bar = page.get_by_role("progressbar", name="Progress of survey")
+    expect(bar).to_have_attribute("aria-valuenow", re.compile(r"^([1-9]|[1-4]\d)$"))
+    before = int(bar.get_attribute("aria-valuenow") or 0)
+    page.wait_for_function(
+        "before => Number(document.querySelector('[role=progressbar]')?.ariaValueNow ?? 100) > before + 10",
+        arg=before,
+    )
+    history = page.locator("section", has=page.get_by_role("heading", name="History"))
+    expect(history.get_by_role("row", name=re.compile("survey.*finished"))).to_be_visible()
+    expect(history.get_by_text("seen 40")).to_be_visible()
+
+
+def test_a_killed_worker_is_seen_to_crash_and_to_come_back(stage: Stage, open_as: Open) -> None:
+    page = open_as("viewer", "/workers")
+    slots = page.get_by_role("region", name="Slots")
+    slot = slots.get_by_role("row", name=re.compile("worker:default:0"))
+    expect(slot.get_by_text("healthy")).to_be_visible()
+    rows = stage.ask(lambda db: db.health.slots())
+    pid = next(row["pid"] for row in rows if row["component"].endswith("worker:default:0"))
+    os.kill(pid, signal.SIGKILL)
+    expect(slot.get_by_text(re.compile("crashed|starting"))).to_be_visible()
+    expect(slot.get_by_text("healthy")).to_be_visible(timeout=40_000)
+    expect(slot.get_by_role("cell").nth(2)).not_to_have_text(str(pid))
+    slot.get_by_role("link").first.click()
+    expect(page.locator(".line-of-time").get_by_text(re.compile("crashed")).first).to_be_visible()
+
+
+def test_a_dead_letter_is_retried(stage: Stage, open_as: Open) -> None:
+    (id,) = enqueue(stage, NewTask(task_type="charge", params={"order": 1}, max_attempts=1))
+    page = open_as("operator", f"/tasks/{id}")
+    expect(page.get_by_text("failed", exact=True).first).to_be_visible()
+    attempts = page.locator("section", has=page.get_by_role("heading", name="Attempts"))
+    expect(attempts.get_by_text("the payment service refused order 1")).to_have_count(1)
+    page.get_by_role("button", name="Retry").click()
+    expect(page.get_by_role("status")).to_contain_text("starts over")
+    expect(attempts.get_by_text("the payment service refused order 1")).to_have_count(2)
+
+
+def test_an_action_on_a_filter_asks_first_and_reaches_all_of_it(stage: Stage, open_as: Open) -> None:
+    waiting = [NewTask(task_type="resize", queue="nobody", params={"image": n}) for n in range(3)]
+    enqueue(stage, *waiting)
+    page = open_as("operator", "/tasks?queue=nobody&status=Queued")
+    rows = page.locator("tbody tr")
+    expect(rows).to_have_count(3)
+    page.get_by_role("button", name="Cancel live").click()
+    page.get_by_role("dialog").get_by_role("button", name="Back").click()
+    expect(rows).to_have_count(3)
+    page.get_by_role("button", name="Cancel live").click()
+    page.get_by_role("dialog").get_by_role("button", name="Cancel live").click()
+    expect(page.get_by_text("No task matches")).to_be_visible()
+
+
+def test_a_viewer_can_not_act_not_even_by_force(stage: Stage, open_as: Open) -> None:
+    (id,) = enqueue(stage, NewTask(task_type="resize", queue="nowhere", params={"image": 1}))
+    page = open_as("viewer", f"/tasks/{id}")
+    button = page.get_by_role("button", name="Cancel")
+    expect(button).to_be_disabled()
+    button.evaluate("button => { button.disabled = false; delete button.dataset.confirm }")
+    button.click()
+    expect(page.get_by_role("status")).to_contain_text("needs operator")
+    answer = page.request.post(f"/api/v1/admin/tasks/{id}/cancel")
+    assert answer.status == 403
+    task = stage.ask(lambda db: db.tasks.get(id))  # type: ignore[arg-type]
+    assert task is not None
+    assert task["status"] == "Queued"
+    page.goto("/runs?run=survey")
+    expect(page.get_by_role("button", name="Run worker")).to_be_disabled()
+
+
+def test_without_a_session_there_is_only_the_log_in(stage: Stage, open_as: Open, browser: Browser) -> None:
+    secret = stage.ask(lambda db: db.tokens.create_token("somebody", Role.VIEWER))
+    with browser.new_context(base_url=stage.url) as context:
+        page = context.new_page()
+        for path in ("/", "/tasks", "/journal"):
+            page.goto(path)
+            assert urlsplit(page.url).path == "/login", path
+        page.get_by_label("Token").fill("sb_wrong")
+        page.get_by_role("button", name="Log in").click()
+        expect(page.get_by_role("alert")).to_contain_text("not known")
+        page.get_by_label("Token").fill(secret)
+        page.get_by_role("button", name="Log in").click()
+        expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+        assert all(cookie["httpOnly"] for cookie in context.cookies())
+        page.get_by_role("button", name="Log out").click()
+        page.goto("/tasks")
+        assert urlsplit(page.url).path == "/login"
+
+
+def test_a_session_that_ended_can_not_act_on_an_open_page(stage: Stage, open_as: Open) -> None:
+    page = open_as("operator", "/workers")
+    stage.ask(
+        lambda db: db.execute(
+            "UPDATE shiftboss.access_tokens SET revoked_at = now() WHERE name = 'a operator'"
+        )
+    )
+    page.get_by_role("button", name="Resume all").click()
+    page.wait_for_url("**/login")
+
+
+def test_a_lost_connection_is_shown_and_heals(open_as: Open) -> None:
+    page = open_as("viewer")
+    page.context.set_offline(True)
+    page.evaluate("window.socket.io.engine.close()")
+    expect(page.get_by_text(re.compile("Connection lost", re.I))).to_be_visible()
+    page.context.set_offline(False)
+    expect(page.get_by_text(re.compile("Connection lost", re.I))).not_to_be_visible()
+    expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+
+
+def test_nothing_serious_for_people_who_need_aids(open_as: Open, axe: str) -> None:
+    for scheme in ("light", "dark"):
+        page = open_as("operator", color_scheme=scheme)
+        for path in PATHS:
+            page.goto(path)
+            expect(page.locator("main h1")).to_be_visible()
+            page.evaluate(axe)
+            found = page.evaluate("axe.run(document, {resultTypes: ['violations']}).then(r => r.violations)")
+            serious = [
+                (one["id"], one["nodes"][0]["html"])
+                for one in found
+                if one["impact"] in ("serious", "critical")
+            ]
+            assert serious == [], f"{path} {scheme}"
+
+
+def test_it_works_at_phone_width_and_by_keyboard(open_as: Open) -> None:
+    page = open_as("viewer", viewport={"width": 390, "height": 844})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    page.get_by_role("link", name="Queues").click()
+    expect(page.get_by_role("heading", name="Queues").first).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_the_first_view_is_small_and_quick(stage: Stage, open_as: Open) -> None:
+    page = open_as("viewer")
+    page.context.clear_cookies(name="nothing")
+    session = page.context.new_cdp_session(page)
+    session.send("Network.enable")
+    session.send("Network.setCacheDisabled", {"cacheDisabled": True})
+    sizes: list[float] = []
+    session.on("Network.loadingFinished", lambda event: sizes.append(event["encodedDataLength"]))
+    page.goto("/")
+    expect(page.locator(".tile").first).to_be_visible()
+    page.wait_for_load_state("networkidle")
+    shown = page.evaluate(
+        "performance.getEntriesByType('paint').find(p => p.name === 'first-contentful-paint').startTime"
+    )
+    assert sum(sizes) < 1_000_000
+    assert shown < 2000 * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)), (
+        "2 s on a machine that has time"
+    )
+
+
+def test_fifty_open_pages_are_cheap(stage: Stage, open_as: Open) -> None:
+    page = open_as("viewer")
+    frames = "".join(f'<iframe src="/" title="{n}"></iframe>' for n in range(50))
+    page.evaluate("text => { document.body.innerHTML = text }", frames)
+    page.wait_for_function(
+        "[...frames].every(f => f.document.querySelector('.tile'))", timeout=90_000, polling=500
+    )
+    service = psutil.Process(stage.pid)
+    used, began = sum(service.cpu_times()[:2]), page.evaluate("performance.now()")
+    page.wait_for_timeout(10_000)  # a measurement: ten idle seconds
+    share = (sum(service.cpu_times()[:2]) - used) / ((page.evaluate("performance.now()") - began) / 1000)
+    assert share < 0.20, f"{share:.0%} of a core"
