@@ -156,6 +156,7 @@ def test_a_session_that_ended_can_not_act_on_an_open_page(stage: Stage, open_as:
 
 def test_a_lost_connection_is_shown_and_heals(open_as: Open) -> None:
     page = open_as("viewer")
+    page.wait_for_function("window.did_handshake")
     page.context.set_offline(True)
     page.evaluate("window.socket.io.engine.close()")
     expect(page.get_by_text(re.compile("Connection lost", re.I))).to_be_visible()
@@ -165,19 +166,19 @@ def test_a_lost_connection_is_shown_and_heals(open_as: Open) -> None:
 
 
 def test_nothing_serious_for_people_who_need_aids(open_as: Open, axe: str) -> None:
-    for scheme in ("light", "dark"):
-        page = open_as("operator", color_scheme=scheme)
-        for path in PATHS:
-            page.goto(path)
-            expect(page.locator("main h1")).to_be_visible()
-            page.evaluate(axe)
-            found = page.evaluate("axe.run(document, {resultTypes: ['violations']}).then(r => r.violations)")
-            serious = [
-                (one["id"], one["nodes"][0]["html"])
-                for one in found
-                if one["impact"] in ("serious", "critical")
-            ]
-            assert serious == [], f"{path} {scheme}"
+    page = open_as("operator")
+    for path in PATHS:
+        page.goto(path)
+        expect(page.locator("main h1")).to_be_visible()
+        page.evaluate(axe)
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+            assert serious(page) == [], f"{path} {scheme}"
+
+
+def serious(page: Page) -> list[tuple[str, str]]:
+    found = page.evaluate("axe.run(document, {resultTypes: ['violations']}).then(r => r.violations)")
+    return [(one["id"], one["nodes"][0]["html"]) for one in found if one["impact"] in ("serious", "critical")]
 
 
 def test_it_works_at_phone_width_and_by_keyboard(open_as: Open) -> None:
@@ -187,14 +188,13 @@ def test_it_works_at_phone_width_and_by_keyboard(open_as: Open) -> None:
     expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
-    page.get_by_role("link", name="Queues").click()
+    page.get_by_role("navigation").get_by_role("link", name="Queues").click()
     expect(page.get_by_role("heading", name="Queues").first).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
 def test_the_first_view_is_small_and_quick(stage: Stage, open_as: Open) -> None:
     page = open_as("viewer")
-    page.context.clear_cookies(name="nothing")
     session = page.context.new_cdp_session(page)
     session.send("Network.enable")
     session.send("Network.setCacheDisabled", {"cacheDisabled": True})
@@ -206,6 +206,7 @@ def test_the_first_view_is_small_and_quick(stage: Stage, open_as: Open) -> None:
     shown = page.evaluate(
         "performance.getEntriesByType('paint').find(p => p.name === 'first-contentful-paint').startTime"
     )
+    print(f"first view: {sum(sizes) / 1000:.0f} kB, painted after {shown:.0f} ms")
     assert sum(sizes) < 1_000_000
     assert shown < 2000 * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)), (
         "2 s on a machine that has time"
@@ -217,10 +218,13 @@ def test_fifty_open_pages_are_cheap(stage: Stage, open_as: Open) -> None:
     frames = "".join(f'<iframe src="/" title="{n}"></iframe>' for n in range(50))
     page.evaluate("text => { document.body.innerHTML = text }", frames)
     page.wait_for_function(
-        "[...frames].every(f => f.document.querySelector('.tile'))", timeout=90_000, polling=500
+        "Array.from(window, one => one).every(one => one.document.querySelector('.tile'))",
+        timeout=90_000,
+        polling=500,
     )
     service = psutil.Process(stage.pid)
     used, began = sum(service.cpu_times()[:2]), page.evaluate("performance.now()")
     page.wait_for_timeout(10_000)  # a measurement: ten idle seconds
     share = (sum(service.cpu_times()[:2]) - used) / ((page.evaluate("performance.now()") - began) / 1000)
+    print(f"50 idle pages: {share:.1%} of a core")
     assert share < 0.20, f"{share:.0%} of a core"

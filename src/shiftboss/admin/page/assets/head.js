@@ -69,5 +69,6 @@
     if (event.key === "Escape") document.body.classList.remove("menu");
   });
 
+  document.addEventListener("DOMContentLoaded", () => document.getElementById("popup")?.setAttribute("role", "alert"));
   window.shiftboss = { tell, tellAll, confirmed, toast };
 })();
