@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
+import httpx
 import psutil
 import pytest
 from playwright.sync_api import Browser, Page, expect
@@ -48,6 +49,13 @@ def test_every_page_loads_from_here_alone_and_without_an_error(stage: Stage, ope
         assert "did not work" not in page.inner_text("main"), path
     assert seen.hosts == {urlsplit(stage.url).netloc}
     assert seen.errors == []
+
+
+def test_the_api_keeps_its_own_answers(stage: Stage) -> None:
+    missing = httpx.get(f"{stage.url}/api/v1/admin/nothing")
+    assert missing.status_code == 404
+    assert missing.headers["content-type"] == "application/problem+json"
+    assert httpx.post(f"{stage.url}/metrics").status_code == 405
 
 
 def test_a_run_started_on_the_page_moves_its_bar(open_as: Open) -> None:

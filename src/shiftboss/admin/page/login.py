@@ -11,6 +11,7 @@ from shiftboss.admin.access import COOKIE
 from shiftboss.admin.desk import At
 from shiftboss.admin.page.frame import LOGO, head
 from shiftboss.admin.page.markup import html
+from shiftboss.admin.page.pages import HEADERS
 from shiftboss.admin.problems import status_of
 from shiftboss.model.access import Forbidden
 from shiftboss.model.errors import ShiftbossError
@@ -96,4 +97,4 @@ def _page(error: ShiftbossError | None = None) -> HTMLResponse:
         logo=LOGO,
         told=told,
     )
-    return HTMLResponse(text, status_of(error) if error else 200)
+    return HTMLResponse(text, status_of(error) if error else 200, headers=HEADERS)

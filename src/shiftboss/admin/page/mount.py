@@ -26,6 +26,7 @@ from shiftboss.admin.page import (
     workers,
 )
 from shiftboss.admin.page.markup import empty
+from shiftboss.admin.page.pages import Pages
 from shiftboss.admin.page.sampler import Sampler
 from shiftboss.admin.page.screen import Screen
 from shiftboss.admin.problems import Unauthorized
@@ -63,6 +64,9 @@ def mount(app: FastAPI, desk: Desk) -> None:
     sampler = Sampler(desk.hub)
     core.app.user_middleware.clear()
     core.app.middleware_stack = None
+    core.app.config.quasar_config["loadingBar"]["skipHijack"] = (
+        True  # no bar for what goes on behind the page
+    )
     app.include_router(login.router)
     for path, name, build in SCREENS:
         _add(desk, sampler, path, name, build)
@@ -86,6 +90,8 @@ def mount(app: FastAPI, desk: Desk) -> None:
         tailwind=False,
         show_welcome_message=False,
     )
+    *others, _ = app.router.routes  # the last is NiceGUI's own mount, that would take all
+    app.router.routes[-1] = Pages(core.app, others)
 
 
 def _add(desk: Desk, sampler: Sampler, path: str, name: str, build: Build) -> None:
