@@ -19,11 +19,11 @@ async def build(screen: Screen) -> None:
     commands = screen.desk.commands
 
     async def pause(who: Principal, values: dict[str, str]) -> str:
-        await commands.pause_schedule(who, values["arg"], True)
+        await commands.pause_schedule(who, values["arg"])
         return f"{values['arg']} is paused; ticks that pass are not made up for"
 
     async def resume(who: Principal, values: dict[str, str]) -> str:
-        await commands.pause_schedule(who, values["arg"], False)
+        await commands.resume_schedule(who, values["arg"])
         return f"{values['arg']} goes on with its next tick"
 
     async def remove(who: Principal, values: dict[str, str]) -> str:
