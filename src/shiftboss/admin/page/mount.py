@@ -90,8 +90,7 @@ def mount(app: FastAPI, desk: Desk) -> None:
         tailwind=False,
         show_welcome_message=False,
     )
-    *others, _ = app.router.routes  # the last is NiceGUI's own mount, that would take all
-    app.router.routes[-1] = Pages(core.app, others)
+    app.router.routes[-1] = Pages(core.app)  # NiceGUI's own mount would take all that is left
 
 
 def _add(desk: Desk, sampler: Sampler, path: str, name: str, build: Build) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from starlette.datastructures import MutableHeaders
-from starlette.routing import BaseRoute, Match, Mount
+from starlette.routing import Match, Mount
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+TAKEN = frozenset({"api", "metrics", "healthz", "readyz", "login", "logout"})
 HEADERS = {
     "X-Frame-Options": "SAMEORIGIN",
     "X-Content-Type-Options": "nosniff",
@@ -14,14 +15,13 @@ HEADERS = {
 
 
 class Pages(Mount):
-    """Everything but the paths that begin like one of `others`: there 404 and 405 stay problem documents."""
+    """Everything but what begins with a word of the API: there 404 and 405 stay problem documents."""
 
-    def __init__(self, app: ASGIApp, others: list[BaseRoute]) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         super().__init__("/", app=_guarded(app))
-        self._taken = {getattr(route, "path", "").lstrip("/").partition("/")[0] for route in others}
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        if scope.get("path", "/").lstrip("/").partition("/")[0] in self._taken:
+        if scope.get("path", "/").lstrip("/").partition("/")[0] in TAKEN:
             return Match.NONE, {}
         return super().matches(scope)
 
