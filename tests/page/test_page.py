@@ -56,6 +56,9 @@ def test_the_api_keeps_its_own_answers(stage: Stage) -> None:
     assert missing.status_code == 404
     assert missing.headers["content-type"] == "application/problem+json"
     assert httpx.post(f"{stage.url}/metrics").status_code == 405
+    lost = httpx.get(f"{stage.url}/nowhere", headers={"Accept": "text/html"})
+    assert lost.status_code == 404
+    assert "no such page" in lost.text
 
 
 def test_a_run_started_on_the_page_moves_its_bar(open_as: Open) -> None:

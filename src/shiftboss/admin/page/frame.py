@@ -50,6 +50,20 @@ def head() -> Markup:
     return Markup(f"<style>{style}</style><script>{script}</script>")  # noqa: S704 -- files of ours
 
 
+def plain(title: str, body: Markup) -> Markup:
+    """A page without navigation, for those who are not in yet or have lost their way."""
+    return html(
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title} · Shiftboss</title>'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<link rel="icon" href="/favicon.ico">{head}</head><body><main class="login">'
+        '<div class="brand">{logo}<h1>Shiftboss</h1></div>{body}</main></body></html>',
+        title=title,
+        head=head(),
+        logo=LOGO,
+        body=body,
+    )
+
+
 def navigation(who: Principal, current: str) -> Markup:
     items = join(
         html(

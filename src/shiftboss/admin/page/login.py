@@ -9,7 +9,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from shiftboss.admin.access import COOKIE
 from shiftboss.admin.desk import At
-from shiftboss.admin.page.frame import LOGO, head
+from shiftboss.admin.page.frame import plain
 from shiftboss.admin.page.markup import html
 from shiftboss.admin.page.pages import HEADERS
 from shiftboss.admin.problems import status_of
@@ -82,19 +82,13 @@ def _page(error: ShiftbossError | None = None) -> HTMLResponse:
     if error is not None:
         hint = f". {error.hint}" if error.hint else ""
         told = html('<p class="error" role="alert">{}{}</p>', error.message, hint)
-    text = html(
-        '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Log in · Shiftboss</title>'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        '<link rel="icon" href="/favicon.ico">{head}</head><body>'
-        '<main class="login" style="margin-left:auto"><div class="brand">{logo}<h1>Shiftboss</h1></div>'
-        '<div class="card"><form method="post" action="/login">{told}<label>Token'
+    form = html(
+        '<div class="card"><form method="post" action="/login">{}<label>Token'
         '<input name="token" type="password" autocomplete="current-password" required autofocus></label>'
         '<button class="btn main">Log in</button></form></div>'
         '<p class="dim" style="margin-top:14px">Make a token with'
         " <code>shiftboss token create --role operator</code>,"
-        " or open the link that <code>shiftboss up</code> prints.</p></main></body></html>",
-        head=head(),
-        logo=LOGO,
-        told=told,
+        " or open the link that <code>shiftboss up</code> prints.</p>",
+        told,
     )
-    return HTMLResponse(text, status_of(error) if error else 200, headers=HEADERS)
+    return HTMLResponse(plain("Log in", form), status_of(error) if error else 200, headers=HEADERS)

@@ -26,7 +26,7 @@ from shiftboss.admin.page import (
     workers,
 )
 from shiftboss.admin.page.markup import empty
-from shiftboss.admin.page.pages import Pages
+from shiftboss.admin.page.pages import Pages, nowhere
 from shiftboss.admin.page.sampler import Sampler
 from shiftboss.admin.page.screen import Screen
 from shiftboss.admin.problems import Unauthorized
@@ -67,6 +67,7 @@ def mount(app: FastAPI, desk: Desk) -> None:
     core.app.config.quasar_config["loadingBar"]["skipHijack"] = (
         True  # no bar for what goes on behind the page
     )
+    core.app.add_exception_handler(404, nowhere)
     app.include_router(login.router)
     for path, name, build in SCREENS:
         _add(desk, sampler, path, name, build)

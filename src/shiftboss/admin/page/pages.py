@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from fastapi import Request
+from fastapi.responses import HTMLResponse, Response
 from starlette.datastructures import MutableHeaders
 from starlette.routing import Match, Mount
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from shiftboss.admin.page.frame import plain
+from shiftboss.admin.page.markup import empty, link
+from shiftboss.admin.problems import problem
 
 TAKEN = frozenset({"api", "metrics", "healthz", "readyz", "login", "logout"})
 HEADERS = {
@@ -38,3 +44,12 @@ def _guarded(app: ASGIApp) -> ASGIApp:
         await app(scope, receive, sending)
 
     return guarded
+
+
+async def nowhere(request: Request, error: Exception) -> Response:
+    """There is no such page: in HTML for those who look, as a problem for those who call."""
+    if "text/html" not in request.headers.get("accept", ""):
+        return problem(404, "there is nothing here", "the API is described at /api/docs")
+    return HTMLResponse(
+        plain("Nothing here", empty("There is no such page", link("/", "To the overview"))), 404
+    )
