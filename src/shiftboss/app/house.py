@@ -6,6 +6,7 @@ import asyncio
 import os
 import socket
 import sys
+import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from datetime import timedelta
@@ -31,6 +32,7 @@ log = structlog.get_logger()
 ALL = "all"
 LINK_LIFE = timedelta(hours=12)
 PORTS_TO_TRY = 20
+LOOK_SECONDS = 0.1
 
 Say = Callable[[str, str], None]
 
@@ -70,12 +72,15 @@ class House(Service):
 
     async def _first_worker(self, supervisor: Supervisor) -> None:
         """Ready means: somebody can do what is submitted now."""
-        if not supervisor.slots:
-            return
-        healthy = [slot.healthy for slot in supervisor.slots]
-        seconds = self._settings.supervisor.start_seconds
-        if not await sleep(seconds, *healthy, self.stopping):
-            self._say("workers", f"none is up after {seconds:g} s: `shiftboss events` tells why")
+        mine = {slot.component for slot in supervisor.slots}
+        ends = time.monotonic() + self._settings.supervisor.start_seconds
+        while mine and not await sleep(LOOK_SECONDS, self.stopping):
+            rows = await self._db.health.get_all_workers()
+            if any(row["component"] in mine and row["status"] == "healthy" for row in rows):
+                return
+            if time.monotonic() > ends:
+                self._say("workers", "none is up yet: `shiftboss events` tells why")
+                return
 
     async def _until_stop(self, supervisor: Supervisor) -> None:
         stop = asyncio.ensure_future(self.stopping.wait())
