@@ -30,7 +30,7 @@ async def build(screen: Screen) -> None:
     db, sampler = screen.desk.db, screen.sampler
     asked = screen.query.get("span", "hour")
     chosen = asked if asked in SPANS else "hour"
-    screen.title("Overview")
+    screen.title("Overview", side=_choice(chosen))
     await screen.live(sampler.reading("glance", lambda: _glance(db), 5.0, WAKES), _tiles)
     series = sampler.reading(("series", chosen), lambda: _series(db, chosen), SPANS[chosen][2])
     await screen.live(series, _charts)
@@ -100,11 +100,7 @@ def _charts(seen: tuple[str, list[dict[str, Any]]], may: bool) -> Markup:
     times = [Line(name, [p[name] for p in points], tone) for name, tone in tones]
     return html(
         '<div class="grid three">{}{}{}</div>',
-        card(
-            f"Throughput, {per}",
-            chart([done, failed], labels, title=f"Tasks {per}"),
-            side=_choice(chosen),
-        ),
+        card(f"Throughput, {per}", chart([done, failed], labels, title=f"Tasks {per}")),
         card("Error rate", chart([rate], labels, title="Share of attempts that failed", tell=_percent)),
         card("Latency", chart(times, labels, title="How long tasks take", tell=span)),
     )
@@ -112,10 +108,11 @@ def _charts(seen: tuple[str, list[dict[str, Any]]], may: bool) -> Markup:
 
 def _choice(chosen: str) -> Markup:
     here = Markup(' aria-current="true"')
-    return join(
+    links = (
         html('<a class="btn" href="/?span={}"{}>last {}</a>', key, here if key == chosen else "", key)
         for key in SPANS
     )
+    return html('<span class="acts">{}</span>', join(links))
 
 
 def _percent(value: float) -> str:

@@ -72,14 +72,15 @@ def queues_table(queues: list[dict[str, Any]], *, may: bool = False, full: bool 
     if not queues:
         how = html("Enqueue a task, or start a worker: {}", code("shiftboss worker module:app"))
         return empty("No queue yet", how)
-    rows = [_row(queue) + (_steering(queue, may) if full else ()) for queue in queues]
+    rows = [_row(queue, full) + (_steering(queue, may) if full else ()) for queue in queues]
     heads = ("Queue", "State", "#Waiting", "#Running", "#Oldest", "#Workers")
     more = ("Limits", "#Actions") if full else ()
     return table((*heads, *more), rows, caption="Queues", keys=[queue["name"] for queue in queues])
 
 
-def _row(queue: dict[str, Any]) -> tuple[Any, ...]:
-    reason = html(' <span class="dim">{}</span>', queue["pause_reason"]) if queue["pause_reason"] else ""
+def _row(queue: dict[str, Any], full: bool) -> tuple[Any, ...]:
+    why = queue["pause_reason"] if full else None
+    reason = html(' <span class="dim">{}</span>', why) if why else ""
     return (
         link("/tasks?queue={}", queue["name"], queue["name"]),
         badge("paused" if queue["paused"] else "flowing") + reason,
