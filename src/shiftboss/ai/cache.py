@@ -110,11 +110,12 @@ class Cache:
             async with asyncio.timeout(self._settings.timeout):
                 return await work
         except Exception as error:
-            self._resting_until = time.monotonic() + REST
             self._tally.looked_up(task_type, "errors")
-            log.warning(
-                "AI cache does not work, going on without it", error=str(error) or type(error).__name__
-            )
+            if time.monotonic() >= self._resting_until:  # those that were under way fail with it: say it once
+                log.warning(
+                    "AI cache does not work, going on without it", error=str(error) or type(error).__name__
+                )
+            self._resting_until = time.monotonic() + REST
             return None
 
 

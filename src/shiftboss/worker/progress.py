@@ -23,7 +23,7 @@ class Word(NamedTuple):
 class Progress(Service):
     """A handler's `ctx.progress` only writes into a dict, so it may be called as often as one likes."""
 
-    EVERY = 0.25
+    EVERY = 0.5
 
     def __init__(self, source: Source) -> None:
         super().__init__()
