@@ -151,7 +151,7 @@ def _list(seen: dict[str, Any], may: bool) -> Markup:
     if not items and seen["next"] is None:
         return card("Tasks", _none(seen))
     rows = [_row(task, may, seen["hide"]) for task in items]
-    heads = ("Task", "Type", "Status", "Params", "#Attempts", "Worker", "Made", "About", "#Action")
+    heads = ("Task", "Type", "Queue", "Status", "Params", "#Tries", "Worker", "Made", "About", "#Action")
     shown = table(heads, rows, caption="Tasks", keys=[task["id"] for task in items])
     return card("Tasks", shown) + _pager(seen)
 
@@ -167,10 +167,11 @@ def _row(task: dict[str, Any], may: bool, hide: bool) -> tuple[Any, ...]:
     params = HIDDEN if hide else task["params_preview"]
     return (
         link("/tasks/{}", short(task["id"]), task["id"]),
-        html('{} <span class="dim">in {}</span>', task["task_type"], task["queue"]),
+        task["task_type"],
+        task["queue"],
         badge("stopping" if task["cancelling"] else task["status"]),
         html('<code class="cut" title="{}">{}</code>', params, params) if params else None,
-        f"{task['attempts']} of {task['max_attempts']}",
+        f"{task['attempts']}/{task['max_attempts']}",
         link("/workers/{}", task["worker_id"], task["worker_id"]) if task["worker_id"] else None,
         when(task["created_at"]),
         _about(task),
