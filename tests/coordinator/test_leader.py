@@ -47,8 +47,10 @@ class Stage:
             self.acting += 1
             self.overlaps += self.acting > 1
             self.acts.append(name)
-            await asyncio.sleep(0.01)
-            self.acting -= 1
+            try:
+                await asyncio.sleep(0.01)
+            finally:  # a leader that steps down ends its duties in the middle
+                self.acting -= 1
 
         return Duty("act", 0.02, act)
 

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import sys
-from typing import Any
+from typing import Any, TextIO, cast
 
 import structlog
+
+
+class _Stderr(io.TextIOBase):
+    """Whatever stderr is when a line is written: it may be replaced, or closed, after the loggers were made."""
+
+    def write(self, text: str) -> int:
+        return 0 if sys.stderr.closed else sys.stderr.write(text)
+
+    def flush(self) -> None:
+        if not sys.stderr.closed:
+            sys.stderr.flush()
 
 
 def configure_logs(level: str = "info", **bound: Any) -> None:
@@ -23,7 +35,7 @@ def configure_logs(level: str = "info", **bound: Any) -> None:
     structlog.configure(
         processors=shared + last,
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(cast("TextIO", _Stderr())),
         cache_logger_on_first_use=True,
     )
     structlog.contextvars.bind_contextvars(**bound)
