@@ -11,7 +11,7 @@ import structlog
 
 
 class _Stderr(io.TextIOBase):
-    """Whatever stderr is when a line is written: it may be replaced, or closed, after the loggers were made."""
+    """Whatever stderr is when a line is written: it may have been replaced or closed since."""
 
     def write(self, text: str) -> int:
         return 0 if sys.stderr.closed else sys.stderr.write(text)
