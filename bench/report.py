@@ -133,6 +133,7 @@ def about(result: dict[str, Any]) -> list[str]:
         f"- Servers: {m['postgres']}, {m['redis']}; Python {m['python']}",
         f"- Versions: {peers}",
         f"- {result['rounds']} rounds, {m['at']}",
+        *(f"- {note}" for note in result.get("notes", [])),
     ]
 
 

@@ -19,10 +19,9 @@ from shiftboss.db import Database
 from shiftboss.model.access import Role
 from shiftboss.model.errors import ConfigError, ShiftbossError
 from shiftboss.model.settings import CoordinatorSettings
-from shiftboss.model.task import NewTask
 from shiftboss.model.worker import Member
 
-from .conftest import StartCoordinator, Stream, refusal, registration
+from .conftest import StartCoordinator, refusal, registration
 
 Code = grpc.StatusCode
 
@@ -158,25 +157,3 @@ async def test_too_many_calls_are_slowed_down(start: StartCoordinator) -> None:
         error = await refusal(storm())
         assert error.code() is Code.RESOURCE_EXHAUSTED
         assert "put more into each call" in (error.details() or "")
-
-
-async def test_a_stream_that_stops_reading_harms_nobody(db: Database, start: StartCoordinator) -> None:
-    """Its flow-control window fills up; the others go on, and what it was given goes to them."""
-    coordinator = await start()
-    heavy = {"text": "x" * 500_000}
-    await db.tasks.enqueue([NewTask(task_type="echo", params=heavy) for _ in range(4)])
-    async with (
-        grpc.aio.insecure_channel(coordinator.address) as one,
-        grpc.aio.insecure_channel(
-            coordinator.address, options=[("grpc.max_receive_message_length", -1)]
-        ) as two,
-    ):
-        deaf = fleet_pb2_grpc.FleetStub(one)
-        stream = Stream(deaf, "deaf", (await deaf.RegisterWorker(registration("deaf"))).session)
-        await stream.say(free_slots=4)
-        stub = fleet_pb2_grpc.FleetStub(two)
-        other = Stream(stub, "other", (await stub.RegisterWorker(registration("other"))).session)
-        await other.say(free_slots=4)
-        assert len(await other.tasks(4)) == 4
-    rows = await db.fetch("SELECT DISTINCT attempts FROM public.tasks")
-    assert [row["attempts"] for row in rows] == [0]
