@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,10 @@ from shiftboss.db import Database
 from shiftboss.model.access import Role
 from shiftboss.model.errors import ConfigError, ShiftbossError
 from shiftboss.model.settings import CoordinatorSettings
+from shiftboss.model.task import NewTask
 from shiftboss.model.worker import Member
 
-from .conftest import StartCoordinator, refusal, registration
+from .conftest import StartCoordinator, Stream, refusal, registration
 
 Code = grpc.StatusCode
 
@@ -157,3 +159,68 @@ async def test_too_many_calls_are_slowed_down(start: StartCoordinator) -> None:
         error = await refusal(storm())
         assert error.code() is Code.RESOURCE_EXHAUSTED
         assert "put more into each call" in (error.details() or "")
+
+
+async def drain(stream: Stream, count: int) -> None:
+    """Read and accept until `count` tasks have come."""
+    seen: set[str] = set()
+    while len(seen) < count:
+        tasks = await stream.tasks(1)
+        seen |= {task.task_id for task in tasks}
+        await stream.say(free_slots=20 - len(seen), accepted=[task.lease for task in tasks])
+
+
+async def test_a_stream_that_stops_reading_harms_nobody(
+    db: Database, start: StartCoordinator, eventually: Any
+) -> None:
+    """Its flow-control window fills up; the others go on, and what it was given goes to them."""
+    coordinator = await start()
+    heavy = {"text": "x" * 1_000_000}
+    made = await db.tasks.enqueue([NewTask(task_type="echo", params=heavy) for _ in range(20)])
+    large = [("grpc.max_receive_message_length", -1)]
+    async with (
+        asyncio.timeout(60),
+        grpc.aio.insecure_channel(coordinator.address) as one,
+        grpc.aio.insecure_channel(coordinator.address, options=large) as two,
+    ):
+        deaf = fleet_pb2_grpc.FleetStub(one)
+        session = (await deaf.RegisterWorker(registration("deaf", slots=20))).session
+        await Stream(deaf, "deaf", session).say(free_slots=20)
+
+        async def given_back() -> bool:
+            attempts = await db.tasks.attempts(made[0].id)
+            return [one["outcome"] for one in attempts] == ["released"]
+
+        await eventually(given_back)
+        stub = fleet_pb2_grpc.FleetStub(two)
+        registered = await stub.RegisterWorker(registration("other", slots=20))
+        other = Stream(stub, "other", registered.session)
+        await other.say(free_slots=20)
+        await drain(other, 20)
+        rows = await db.fetch("SELECT DISTINCT attempts, worker_id FROM public.tasks")
+        assert rows == [{"attempts": 0, "worker_id": "other"}]
+        await coordinator.stop()
+
+
+async def test_after_a_lapse_one_task_at_a_time(
+    db: Database, start: StartCoordinator, eventually: Any
+) -> None:
+    """A worker that accepts nothing can not hold up the queue by asking for more, again and again."""
+    coordinator = await start()
+    made = await db.tasks.enqueue([NewTask(task_type="echo") for _ in range(6)])
+    async with asyncio.timeout(30), grpc.aio.insecure_channel(coordinator.address) as channel:
+        stub = fleet_pb2_grpc.FleetStub(channel)
+        stream = Stream(stub, "slow", (await stub.RegisterWorker(registration("slow"))).session)
+        await stream.say(free_slots=5)
+        assert len(await stream.tasks(5)) == 5
+        while not (await stream.call.read()).withdrawn:
+            pass
+
+        async def told_why() -> bool:
+            return any("lapse" in line.detail for line in await db.tasks.why(made[0].id))
+
+        await eventually(told_why)
+        await stream.say(free_slots=5)
+        (task,) = await stream.tasks(1)
+        await stream.say(free_slots=5, accepted=[task.lease])
+        assert len(await stream.tasks(4)) == 4

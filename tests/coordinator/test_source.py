@@ -83,6 +83,21 @@ async def test_a_result_that_can_not_be_kept_fails_its_task_only(
     assert (await statuses(db))["Complete"] == 1
 
 
+async def test_a_worker_that_was_too_slow_to_accept_is_given_the_task_again(
+    coordinator: Coordinator, db: Database, connect: Any, eventually: Any
+) -> None:
+    source = await connect(coordinator)
+    assert await source.claim(1) == []
+    await enqueue(db, 1)
+
+    async def lapsed() -> bool:
+        return bool(await db.fetch("SELECT FROM shiftboss.past_attempts WHERE outcome = 'released'"))
+
+    await eventually(lapsed)
+    (task,) = await claim(source, 1)
+    assert (task.params, task.attempt) == ({"n": 0}, 1)
+
+
 async def test_goes_on_after_a_restart_of_the_coordinator(
     db: Database, start: StartCoordinator, connect: Any, eventually: Any
 ) -> None:

@@ -51,6 +51,7 @@ class Dispatcher(Service):
         self._contended = False
         self._marks = Marks()
         self._turn = 0
+        self._announced = 0.0
         self._fairness = Fairness()
 
     def wake(self) -> None:
@@ -87,13 +88,12 @@ class Dispatcher(Service):
 
     async def _watch(self) -> None:
         """Take back what was not accepted in time, and see who is paused, draining or unwell."""
-        announced = -ANNOUNCE_SECONDS
         async for _ in ticks(min(1.0, self._settings.accept_seconds / 4), self.stopping):
             try:
                 await self._withdraw()
                 await self._look_after()
-                if time.monotonic() >= announced + ANNOUNCE_SECONDS:
-                    announced = time.monotonic()
+                if time.monotonic() >= self._announced + ANNOUNCE_SECONDS:
+                    self._announced = time.monotonic()
                     await self._announce()
             except DatabaseError as error:
                 log.warning("the watch could not reach the database", error=error.message)
@@ -103,10 +103,11 @@ class Dispatcher(Service):
         for session in self._registry.connected():
             late = session.overdue(now)
             if late and session.outbox is not None:
-                session.free_slots = 0  # until it speaks again: it does not seem to take anything
+                session.lapse()
                 session.outbox.withdraw(late)
                 log.warning("assignments not accepted", worker_id=session.worker_id, count=len(late))
-                await self.put_back(session.drop(late), "its worker did not accept it in time")
+                await self.put_back(session.drop(late), f"{session.worker_id} did not accept it in time")
+                self._announced = 0.0  # `why` should know at once
 
     async def _look_after(self) -> None:
         connected = {session.worker_id: session for session in self._registry.connected()}

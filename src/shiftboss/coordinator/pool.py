@@ -31,11 +31,18 @@ class Candidate:
     region: str | None = None
     health: str = "healthy"
     open: bool = True
+    lapsed: bool = False
+    """It let an assignment lapse, and has accepted none since."""
     turn: int = 0
 
     @property
     def usable(self) -> bool:
         return self.open and self.health != "unhealthy"
+
+    @property
+    def silent(self) -> bool:
+        """It takes nothing, and has not said anything since."""
+        return self.lapsed and self.free == 0
 
     @property
     def special(self) -> int:
@@ -45,9 +52,8 @@ class Candidate:
     def rank(self, urgent: bool, region: str | None) -> int:
         """What comes before load: health, region, and speed for what is urgent. Less is better."""
         elsewhere = region is not None and region != self.region
-        return (
-            (self.health != "healthy") * 100 + elsewhere * 10 + (SPEEDS.get(self.speed, 1) if urgent else 0)
-        )
+        doubtful = self.lapsed or self.health != "healthy"
+        return doubtful * 100 + elsewhere * 10 + (SPEEDS.get(self.speed, 1) if urgent else 0)
 
     def meets(self, requires: Mapping[str, Any] | None) -> bool:
         """The rule of SQL's shiftboss.meets."""

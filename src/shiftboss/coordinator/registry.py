@@ -55,7 +55,8 @@ class Registry:
     async def _refresh(self, session: Session) -> None:
         row = await self._db.fleet.session(session.worker_id)
         if row is not None:
-            session.profile = profile_of(row)
+            lapsed, session.profile = session.profile.lapsed, profile_of(row)
+            session.profile.lapsed = lapsed
 
     async def session(self, worker_id: str, secret: str) -> Session:
         """The session that a call names, or the call's refusal."""

@@ -192,12 +192,17 @@ class _Round:
         pool = self._pool
         if not mask:
             return Why("no capable worker", pool.lacking(lane.queue, lane.task_type, lane.requires))
-        able = pool.indexes(mask)
-        usable = [i for i in able if pool.workers[i].usable]
-        if not usable:
-            return Why("paused", f"{len(able)} workers could do it; each is paused, draining or unhealthy")
-        slots = sum(pool.workers[i].slots for i in usable)
-        return Why("busy", f"all {slots} slots of the {len(usable)} workers that could do it are taken")
+        able = [pool.workers[i] for i in pool.indexes(mask)]
+        silent = sum(worker.silent for worker in able)
+        quiet = f"; {silent} let an assignment lapse and have not spoken since" if silent else ""
+        usable = [worker for worker in able if worker.usable and not worker.silent]
+        if usable:
+            slots = sum(worker.slots for worker in usable)
+            taken = f"all {slots} slots of the {len(usable)} workers that could do it are taken"
+            return Why("busy", taken + quiet)
+        shut = len(able) - silent
+        closed = f"; {shut} are paused, draining or unhealthy" if shut else ""
+        return Why("paused" if shut else "silent", f"{len(able)} workers could do it{quiet}{closed}")
 
     def turns(self) -> dict[str, int]:
         return {self._pool.workers[i].id: self._pool.turns[i] for i in self._used}

@@ -103,8 +103,10 @@ class Session:
 
     @property
     def free(self) -> int:
-        """What it may be given now: never more than it asks for, nor than it declared when it registered."""
-        return max(0, min(self.free_slots - len(self.pending), self.profile.slots - len(self.held)))
+        """What it may be given now: never more than it asks for, nor than it declared when it registered.
+        One at a time after a lapse, until it accepts again."""
+        asked = min(self.free_slots, 1) if self.profile.lapsed else self.free_slots
+        return max(0, min(asked - len(self.pending), self.profile.slots - len(self.held)))
 
     def candidate(self) -> Candidate:
         self.profile.free = self.free
@@ -119,7 +121,13 @@ class Session:
 
     def accept(self, leases: Iterable[int]) -> None:
         for lease in leases:
-            self.pending.pop(lease, None)
+            if self.pending.pop(lease, None) is not None:
+                self.profile.lapsed = False
+
+    def lapse(self) -> None:
+        """It takes nothing that it is given: nothing more for it until it speaks."""
+        self.profile.lapsed = True
+        self.free_slots = 0
 
     def drop(self, leases: Iterable[int]) -> list[Held]:
         """These are no longer the worker's; those that were."""

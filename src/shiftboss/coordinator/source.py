@@ -142,6 +142,7 @@ class CoordinatorSource:
         if response.withdrawn:
             gone = set(response.withdrawn)
             self._buffer = deque(one for one in self._buffer if one.lease not in gone)
+            self._to_say.set()  # nothing more comes until this worker has spoken
         if response.assignments:
             self._buffer.extend(response.assignments)
             self._arrived.set()

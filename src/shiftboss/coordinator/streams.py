@@ -52,7 +52,7 @@ class Streams:
         session = await self._registry.session(first.worker_id, first.session)
         outbox = await self._open(session)
         reader = asyncio.create_task(self._read(session, first, requests), name="reader")
-        writer = asyncio.create_task(self._write(outbox, context), name="writer")
+        writer = asyncio.create_task(self._write(session, outbox, context), name="writer")
         try:
             done, _ = await asyncio.wait({reader, writer}, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -104,7 +104,7 @@ class Streams:
             await self._dispatcher.put_back(mine, reason, AFTER_A_REFUSAL)
         self._dispatcher.wake()
 
-    async def _write(self, outbox: Outbox, context: Context) -> None:
+    async def _write(self, session: Session, outbox: Outbox, context: Context) -> None:
         while outbox.closed is None:
             await outbox.filled.wait()
             for message in outbox.take(self._settings.max_message_bytes // 2):
@@ -112,6 +112,7 @@ class Streams:
                     async with asyncio.timeout(self._settings.accept_seconds):
                         await context.write(message)
                 except TimeoutError:
+                    session.lapse()
                     raise Refused(
                         grpc.StatusCode.ABORTED, "the worker does not read its stream; open it again"
                     ) from None
