@@ -7,6 +7,7 @@ import fcntl
 import inspect
 import os
 import shutil
+import sys
 import tempfile
 import time
 import uuid
@@ -34,6 +35,9 @@ def pytest_configure(config: pytest.Config) -> None:
     # A developer's own settings must not steer the tests.
     for name in [name for name in os.environ if name.startswith("SHIFTBOSS_") and name != SERVER_DIR]:
         del os.environ[name]
+    # Hundreds of processes are started: none should compile what the one before it has compiled.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

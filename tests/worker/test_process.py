@@ -111,10 +111,13 @@ async def test_a_worker_lives_through_a_killed_database(
         async with worker(url, tmp_path), await Database.open(url) as db:
             id = await enqueue(db, "wait_for", {"path": str(gate)})
             await eventually(lambda: (tmp_path / "gate.started").exists(), 60)
-            state = Layout(tmp_path / "server").read_state()
+            layout = Layout(tmp_path / "server")
+            state = layout.read_state()
             assert state is not None
             psutil.Process(state.postmaster).kill()
             gate.touch()  # its result is ready while nobody can take it
+            # A backend of the dead server may answer for a moment: first the new one.
+            await eventually(lambda: layout.read_state() not in (None, state), 60)
 
             async def answers() -> bool:
                 try:

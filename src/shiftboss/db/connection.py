@@ -90,15 +90,16 @@ def _translate(error: psycopg.Error) -> DatabaseError:
     message = error.diag.message_primary or str(error).strip() or type(error).__name__
     message = " ".join(message.split())  # libpq's own run over several lines
     hint, state = error.diag.message_hint, error.sqlstate
-    if _is_connection_trouble(error):
+    if _passes(error):
         hint = hint or "check that PostgreSQL runs and that SHIFTBOSS_DATABASE_URL is right"
         return DatabaseUnavailable(message, hint=hint, sqlstate=state)
     return DatabaseError(message, hint=hint, sqlstate=state)
 
 
-def _is_connection_trouble(error: psycopg.Error) -> bool:
-    # Class 08 connection, 57P administrator shutdown and start-up, 53300 too many connections.
+def _passes(error: psycopg.Error) -> bool:
+    # A full disk or too little memory (53), a deadlock or lost race (40), an I/O error (58): as good as away,
+    # for the same again may well go through. 08 is the connection, 57P an administrator's shutdown.
     state = error.sqlstate
     if state is None:
         return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
-    return state.startswith(("08", "57P")) or state == "53300"
+    return state.startswith(("08", "40", "53", "57P", "58"))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -30,7 +30,7 @@ from shiftboss.db.tokens import Tokens
 from shiftboss.db.tracking import Tracking
 from shiftboss.db.vectorizers import Vectorizers
 from shiftboss.db.workers import Workers
-from shiftboss.model.errors import DatabaseUnavailable, MigrationError
+from shiftboss.model.errors import DatabaseUnavailable, EmbeddedServerError, MigrationError
 from shiftboss.model.settings import Settings
 
 __all__ = ["Connection", "Database", "Params", "Row"]
@@ -100,6 +100,7 @@ class Database:
             # After an outage be back before beats are missed: left alone, the pool waits longer every time.
             timeout=15.0,
             reconnect_timeout=5.0,
+            reconnect_failed=_revival(server),
             open=False,
         )
         await pool.open()
@@ -216,6 +217,21 @@ class Database:
     def dedicated(self) -> AbstractAsyncContextManager[Connection]:
         """A connection of its own outside the pool, for LISTEN and advisory locks."""
         return connect(self._direct_url)
+
+
+def _revival(server: EmbeddedServer | None) -> Callable[[AsyncConnectionPool[Connection]], Any] | None:
+    """What the pool does when it got no connection: a killed embedded server is started again."""
+    if server is None:
+        return None
+
+    async def revive(pool: AsyncConnectionPool[Connection]) -> None:
+        with suppress(EmbeddedServerError):  # say on a full disk: the next try tells
+            await asyncio.to_thread(server.revive)
+        # Having given up, the pool grows again only when asked: ask on behalf of those who wait already.
+        with suppress(psycopg.OperationalError):
+            await pool.putconn(await pool.getconn(timeout=10))
+
+    return revive
 
 
 async def _require_current(url: str) -> None:

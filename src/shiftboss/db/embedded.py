@@ -26,6 +26,7 @@ START_SECONDS = 60.0
 STOP_SECONDS = 40.0
 POLL_SECONDS = 0.02
 ROOM_NEEDED = 100 * 1024 * 1024
+ROOM_TO_START = 20 * 1024 * 1024  # one segment of its log, and a little
 SOURCE = Path(__file__).resolve().parents[2]
 
 
@@ -63,6 +64,12 @@ class EmbeddedServer:
             os.utime(self._users_fd)  # the keeper lingers a little after the last user
             os.close(self._users_fd)
             self._users_fd = None
+
+    def revive(self) -> None:
+        """Start it again if it died with its keeper; a server stopped on purpose stays stopped."""
+        # An orderly stop takes the state away, so only a killed keeper leaves one behind.
+        if self._layout.keeper_pid() is None and self._layout.read_state() is not None:
+            self.acquire()
 
     def running(self) -> State | None:
         """What the keeper says about the server, or None if it does not run."""
@@ -108,11 +115,6 @@ class EmbeddedServer:
                 f"can not write to the data directory {self.data_dir}: {error.strerror}",
                 hint="choose another one with --data-dir or SHIFTBOSS_DATA_DIR",
             ) from error
-        if not self._layout.cluster.exists() and shutil.disk_usage(self.data_dir).free < ROOM_NEEDED:
-            raise EmbeddedServerError(
-                f"no space left for a database in {self.data_dir} (100 MB are needed)",
-                hint="free some space, or choose another place with --data-dir or SHIFTBOSS_DATA_DIR",
-            )
 
     def _answering(self) -> State:
         """A server that answers: the state of one that is just being killed is not believed."""
@@ -140,12 +142,27 @@ class EmbeddedServer:
         while self._layout.keeper_pid() is not None:
             if state := self._layout.read_state():
                 return state
+            self._require_room()
             if time.monotonic() > deadline:
                 raise self._failure(f"the embedded server is not ready after {START_SECONDS:.0f} s")
             time.sleep(POLL_SECONDS)
         return None
 
+    def _require_room(self) -> None:
+        """A server on a full disk can not even write down why it ends."""
+        exists = self._layout.cluster.exists()
+        needed = ROOM_TO_START if exists else ROOM_NEEDED
+        if shutil.disk_usage(self.data_dir).free >= needed:
+            return
+        raise EmbeddedServerError(
+            f"no space left for a database in {self.data_dir} ({needed >> 20} MB are needed)",
+            hint="free some space; what is in it is not lost"
+            if exists
+            else "free some space, or choose another place with --data-dir or SHIFTBOSS_DATA_DIR",
+        )
+
     def _start(self) -> State:
+        self._require_room()
         arguments = [str(self.data_dir), str(self._linger), json.dumps(self._settings)]
         with self._layout.log.open("ab") as log:
             keeper = subprocess.Popen(  # noqa: S603 -- our own module

@@ -1,4 +1,4 @@
-"""The embedded server's parent: starts it, restarts it when killed, stops it after its last user.
+"""The embedded server's parent: starts it, restarts it as long as it has users, stops it after the last one.
 
 Run as `python -m shiftboss.db.keeper DATA_DIR LINGER SETTINGS`. Prints `ready`, or one line that says why
 not, then goes on alone. If the keeper itself is killed, the kernel tells the server to shut down (Linux).
@@ -23,7 +23,7 @@ from shiftboss.db.server import Server
 from shiftboss.model.errors import EmbeddedServerError
 
 TICK_SECONDS = 0.25
-RESTARTS_IN_A_ROW = 5
+LONGEST_PAUSE_SECONDS = 5.0
 STEADY_SECONDS = 30.0
 
 
@@ -49,11 +49,13 @@ class Keeper:
 
     def run(self) -> None:
         """Watch server and users until told to stop or left alone."""
-        while not self._stopping.wait(TICK_SECONDS):
+        while not self._stopping.wait(self._pause()):
+            if self._left_alone():
+                break
             if not self._server.alive():
                 self._revive()
-            elif self._left_alone():
-                break
+            elif time.monotonic() - self._started_at > STEADY_SECONDS:
+                self._restarts = 0
         self.stop()
 
     def stop(self) -> None:
@@ -67,16 +69,22 @@ class Keeper:
         self._started_at = time.monotonic()
         self._layout.write_state(self._server.state())
 
+    def _pause(self) -> float:
+        """Until the next look. A server that dies again and again, say of a full disk, is given more time."""
+        if self._server.alive():
+            return TICK_SECONDS
+        return min(TICK_SECONDS * (1 << min(self._restarts, 10)), LONGEST_PAUSE_SECONDS)
+
     def _revive(self) -> None:
         """Start a killed server again, under the same port if it is still free."""
-        self._layout.write_state(None)
-        steady = time.monotonic() - self._started_at > STEADY_SECONDS
-        self._restarts = 1 if steady else self._restarts + 1
-        if self._restarts > RESTARTS_IN_A_ROW:
-            raise EmbeddedServerError("the server keeps dying; see the lines above")
-        self._server.clear_remains()
-        self._server.start()
-        self._announce()
+        self._restarts += 1
+        try:
+            self._layout.write_state(None)
+            self._server.clear_remains()
+            self._server.start()
+            self._announce()
+        except (EmbeddedServerError, OSError) as error:
+            _note(f"{error}; tried again in {self._pause():.1f} s")
 
     def _left_alone(self) -> bool:
         """True when nobody held the users' lock for `linger` seconds; the lock is then kept to the end."""
@@ -112,10 +120,16 @@ def main() -> int:
     try:
         keeper.run()
     except (EmbeddedServerError, OSError) as error:
-        print(f"keeper: {error}", file=sys.stderr)  # stderr is the server's log
+        _note(str(error))
         keeper.stop()
     os.close(fd)  # before the users' lock goes: whoever waits for that must see no keeper
     return 0
+
+
+def _note(words: str) -> None:
+    """Into the server's log, which is our stderr; where the disk is full, nowhere."""
+    with contextlib.suppress(OSError):
+        print(f"keeper: {words}", file=sys.stderr, flush=True)
 
 
 def _tell(line: str) -> int:

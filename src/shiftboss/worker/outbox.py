@@ -104,5 +104,9 @@ class Outbox(Service):
         await self._send([report._replace(outcome=refused)])
 
     def _keep(self) -> None:
-        if self._spool is not None:
+        if self._spool is None:
+            return
+        try:
             self._spool.write([*self._sending, *self._waiting])
+        except OSError as error:  # a full disk, most likely the database's own trouble: memory still has them
+            log.warning("reports can not be kept on disk", reason=str(error))
