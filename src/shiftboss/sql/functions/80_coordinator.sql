@@ -92,36 +92,42 @@ LANGUAGE sql AS $$
 $$;
 
 -- Give each task to its worker, as far as both still stand: shiftboss.assign for many workers in one call.
+-- The rows are locked by their ids alone and then written by their places: with more to go by, a plan made while the
+-- statistics were old compared every waiting task with every chosen one. And one made while the table was small must not
+-- read all of it when it is large.
 CREATE OR REPLACE FUNCTION shiftboss.assign_many(p_ids uuid[], p_workers text[])
 RETURNS TABLE (worker_id text, id uuid, lease bigint, task_type text, params text, attempt int, max_attempts smallint,
     queue text, priority smallint, tenant text, timeout interval, deadline timestamptz, created_at timestamptz,
     ready_at timestamptz, started_at timestamptz, run_id uuid, metadata text)
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
 #variable_conflict use_column
 DECLARE
     v_now timestamptz := shiftboss.now();
     v_limited boolean := EXISTS (SELECT FROM shiftboss.limits);
+    v_paused boolean := EXISTS (SELECT FROM shiftboss.pauses);
     v_worker text;
 BEGIN
     RETURN QUERY
-        WITH fit AS (
-            SELECT t.id, w.id AS worker FROM unnest(p_ids, p_workers) x (id, worker)
-            JOIN public.workers w ON w.id = x.worker
-            JOIN public.tasks t ON t.id = x.id
-            WHERE w.status = 'active' AND NOT w.paused AND NOT w.draining AND NOT shiftboss.ending(w)
-              AND t.status = 'Queued' AND t.hold IS NULL AND coalesce(t.run_at, t.created_at) <= v_now
-              AND shiftboss.capable(w, t.queue, t.task_type, t.requires)
-              AND NOT EXISTS (SELECT FROM shiftboss.pauses p WHERE
-                  (p.kind = 'queue' AND p.name = t.queue) OR (p.kind = 'task_type' AND p.name = t.task_type))
-              AND NOT (v_limited AND EXISTS (SELECT FROM shiftboss.limits l WHERE
-                  (l.kind = 'queue' AND l.name = t.queue) OR (l.kind = 'task_type' AND l.name = t.task_type)))
+        WITH chosen AS MATERIALIZED (
+            SELECT t.ctid AS place, x.worker, t.status, t.hold, coalesce(t.run_at, t.created_at) AS ready_at, t.queue,
+                t.task_type, t.requires
+            FROM unnest(p_ids, p_workers) x (id, worker) JOIN public.tasks t ON t.id = x.id
             FOR UPDATE OF t SKIP LOCKED
+        ), fit AS MATERIALIZED (
+            SELECT c.place, c.worker FROM chosen c JOIN public.workers w ON w.id = c.worker
+            WHERE w.status = 'active' AND NOT w.paused AND NOT w.draining AND NOT shiftboss.ending(w)
+              AND c.status = 'Queued' AND c.hold IS NULL AND c.ready_at <= v_now
+              AND shiftboss.capable(w, c.queue, c.task_type, c.requires)
+              AND NOT (v_paused AND EXISTS (SELECT FROM shiftboss.pauses p WHERE
+                  (p.kind = 'queue' AND p.name = c.queue) OR (p.kind = 'task_type' AND p.name = c.task_type)))
+              AND NOT (v_limited AND EXISTS (SELECT FROM shiftboss.limits l WHERE
+                  (l.kind = 'queue' AND l.name = c.queue) OR (l.kind = 'task_type' AND l.name = c.task_type)))
         )
         UPDATE public.tasks t SET
             status = 'In Progress', worker_id = f.worker, last_worker_id = f.worker, lease = nextval('shiftboss.lease_seq'),
             lease_expires_at = NULL, generation_started_at = v_now, generation_processed_at = NULL, wait_reason = NULL,
             progress = NULL, progress_message = NULL, updated_at = v_now
-        FROM fit f WHERE t.id = f.id AND t.status = 'Queued'
+        FROM fit f WHERE t.ctid = f.place
         RETURNING f.worker, t.id, t.lease, t.task_type, t.params::text, t.attempts + 1, t.max_attempts, t.queue, t.priority,
             t.tenant, t.timeout, t.deadline, t.created_at, coalesce(t.run_at, t.created_at), t.generation_started_at,
             t.run_id, t.metadata::text;
@@ -146,53 +152,70 @@ $$;
 -- How attempts of many workers ended, and the statistics of it, in one transaction: what is counted is what counts.
 -- Outcomes: completed, failed, timeout, postponed, cancelled; p_texts holds result, error or reason. Returns the stale ids.
 -- A report that is repeated because its answer got lost is not stale, and changes nothing.
+-- A lease is one worker's for ever; whether it is the reporter's, shiftboss.foreign_leases has told before.
 CREATE OR REPLACE FUNCTION shiftboss.report(p_workers text[], p_ids uuid[], p_leases bigint[], p_outcomes text[],
     p_texts text[], p_seconds double precision[], p_delays double precision[], p_final boolean[]) RETURNS uuid[]
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
-    v_minute timestamptz := date_trunc('minute', shiftboss.now());
-    v_bounds double precision[] := '{0.005,0.01,0.025,0.05,0.1,0.25,0.5,1,2.5,5,10,30,60,300}';
-    v_known int;
     d record;
 BEGIN
-    SELECT count(*) INTO v_known FROM (SELECT FROM unnest(p_workers, p_ids, p_leases) u (worker, id, lease)
-        JOIN public.tasks t ON t.id = u.id AND t.lease = u.lease AND t.worker_id = u.worker AND t.status = 'In Progress'
-        ORDER BY t.id FOR NO KEY UPDATE OF t) t;
-    IF v_known = 0 THEN
-        RETURN shiftboss.unheard(p_workers, p_ids, p_leases);
+    IF 'completed' = ALL (p_outcomes) THEN
+        PERFORM shiftboss.complete(p_ids, p_leases, p_texts::jsonb[]);
+    ELSE
+        FOR d IN
+            SELECT CASE u.outcome WHEN 'timeout' THEN 'failed' ELSE u.outcome END AS kind, array_agg(u.id) AS ids,
+                array_agg(u.lease) AS leases, array_agg(u.outcome) AS outcomes, array_agg(u.text) AS texts,
+                array_agg(make_interval(secs => u.delay)) AS delays, array_agg(NOT u.final) AS retry
+            FROM unnest(p_ids, p_leases, p_outcomes, p_texts, p_delays, p_final) u (id, lease, outcome, text, delay, final)
+            GROUP BY 1
+        LOOP
+            CASE d.kind
+                WHEN 'completed' THEN PERFORM shiftboss.complete(d.ids, d.leases, d.texts::jsonb[]);
+                WHEN 'failed' THEN PERFORM shiftboss.fail(d.ids, d.leases, d.texts, d.outcomes, d.retry);
+                WHEN 'postponed' THEN PERFORM shiftboss.defer(d.ids, d.leases, d.delays, d.texts);
+                WHEN 'cancelled' THEN PERFORM shiftboss.cancelled(d.ids, d.leases);
+            END CASE;
+        END LOOP;
     END IF;
-    INSERT INTO shiftboss.stats AS s (minute, worker_id, queue, task_type, completed, failed, seconds, buckets)
-    SELECT v_minute, r.worker, r.queue, r.task_type, coalesce(sum(r.n) FILTER (WHERE r.outcome = 'completed'), 0),
-        coalesce(sum(r.n) FILTER (WHERE r.outcome <> 'completed'), 0), sum(r.seconds),
-        ARRAY(SELECT coalesce(sum(b.n), 0) FROM generate_series(0, 14) g LEFT JOIN unnest(array_agg(r.bucket), array_agg(r.n))
-              b (bucket, n) ON b.bucket = g GROUP BY g ORDER BY g)
-    FROM (SELECT u.worker, t.queue, t.task_type, u.outcome, width_bucket(u.seconds, v_bounds) AS bucket,
-              count(*) AS n, sum(u.seconds) AS seconds
-          FROM unnest(p_workers, p_ids, p_leases, p_outcomes, p_seconds) u (worker, id, lease, outcome, seconds)
-          JOIN public.tasks t ON t.id = u.id AND t.lease = u.lease AND t.worker_id = u.worker AND t.status = 'In Progress'
-          WHERE u.outcome IN ('completed', 'failed', 'timeout') GROUP BY 1, 2, 3, 4, 5) r
-    GROUP BY r.worker, r.queue, r.task_type
-    ON CONFLICT (minute, worker_id, queue, task_type) DO UPDATE SET
-        completed = s.completed + excluded.completed, failed = s.failed + excluded.failed,
-        seconds = s.seconds + excluded.seconds, buckets = shiftboss.add_buckets(s.buckets, excluded.buckets);
-    FOR d IN
-        SELECT CASE u.outcome WHEN 'timeout' THEN 'failed' ELSE u.outcome END AS kind, array_agg(u.id) AS ids,
-            array_agg(u.lease) AS leases, array_agg(u.outcome) AS outcomes, array_agg(u.text) AS texts,
-            array_agg(make_interval(secs => u.delay)) AS delays, array_agg(NOT u.final) AS retry
-        FROM unnest(p_workers, p_ids, p_leases, p_outcomes, p_texts, p_delays, p_final)
-            u (worker, id, lease, outcome, text, delay, final)
-        WHERE v_known = cardinality(p_ids) OR EXISTS (
-            SELECT FROM public.tasks t WHERE t.id = u.id AND t.lease = u.lease AND t.worker_id = u.worker)
-        GROUP BY 1
-    LOOP
-        CASE d.kind
-            WHEN 'completed' THEN PERFORM shiftboss.complete(d.ids, d.leases, d.texts::jsonb[]);
-            WHEN 'failed' THEN PERFORM shiftboss.fail(d.ids, d.leases, d.texts, d.outcomes, d.retry);
-            WHEN 'postponed' THEN PERFORM shiftboss.defer(d.ids, d.leases, d.delays, d.texts);
-            WHEN 'cancelled' THEN PERFORM shiftboss.cancelled(d.ids, d.leases);
-        END CASE;
-    END LOOP;
-    RETURN CASE WHEN v_known = cardinality(p_ids) THEN '{}' ELSE shiftboss.unheard(p_workers, p_ids, p_leases) END;
+    RETURN CASE WHEN shiftboss.count_ended(p_ids, p_leases, p_outcomes, p_seconds) = cardinality(p_ids) THEN '{}'
+        ELSE shiftboss.unheard(p_workers, p_ids, p_leases) END;
+END $$;
+
+-- Put the attempts that this very transaction ended into the statistics; how many it ended. Rows that it wrote carry its
+-- number: a report that comes twice finds its rows written by an earlier one, and counts nothing.
+CREATE OR REPLACE FUNCTION shiftboss.count_ended(p_ids uuid[], p_leases bigint[], p_outcomes text[], p_seconds double precision[])
+RETURNS int LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
+DECLARE
+    v_me xid := pg_current_xact_id()::xid;
+    v_ended int;
+BEGIN
+    WITH own AS (
+        SELECT t.worker_id AS worker, t.queue, t.task_type, u.outcome, u.seconds
+        FROM unnest(p_ids, p_leases, p_outcomes, p_seconds) u (id, lease, outcome, seconds)
+        JOIN public.tasks t ON t.id = u.id
+        WHERE u.outcome = 'completed' AND t.lease = u.lease AND t.xmin = v_me
+        UNION ALL
+        SELECT a.worker_id, t.queue, t.task_type, u.outcome, u.seconds
+        FROM unnest(p_ids, p_leases, p_outcomes, p_seconds) u (id, lease, outcome, seconds)
+        JOIN shiftboss.past_attempts a ON a.task_id = u.id JOIN public.tasks t ON t.id = u.id
+        WHERE u.outcome <> 'completed' AND a.lease = u.lease AND a.xmin = v_me
+    ), binned AS (
+        SELECT worker, queue, task_type, outcome = 'completed' AS good, count(*) AS n, sum(seconds) AS seconds,
+            width_bucket(seconds, '{0.005,0.01,0.025,0.05,0.1,0.25,0.5,1,2.5,5,10,30,60,300}'::double precision[]) AS bucket
+        FROM own WHERE outcome IN ('completed', 'failed', 'timeout') GROUP BY 1, 2, 3, 4, 7
+    ), counted AS (
+        INSERT INTO shiftboss.stats AS s (minute, worker_id, queue, task_type, completed, failed, seconds, buckets)
+        SELECT date_trunc('minute', shiftboss.now()), worker, queue, task_type, coalesce(sum(n) FILTER (WHERE good), 0),
+            coalesce(sum(n) FILTER (WHERE NOT good), 0), sum(seconds),
+            ARRAY(SELECT coalesce(sum(b.n), 0) FROM generate_series(0, 14) g
+                  LEFT JOIN unnest(array_agg(bucket), array_agg(n)) b (bucket, n) ON b.bucket = g GROUP BY g ORDER BY g)
+        FROM binned GROUP BY worker, queue, task_type ORDER BY worker, queue, task_type
+        ON CONFLICT (minute, worker_id, queue, task_type) DO UPDATE SET
+            completed = s.completed + excluded.completed, failed = s.failed + excluded.failed,
+            seconds = s.seconds + excluded.seconds, buckets = shiftboss.add_buckets(s.buckets, excluded.buckets)
+    )
+    SELECT count(*) INTO v_ended FROM own;
+    RETURN v_ended;
 END $$;
 
 -- Of these attempts, those that did not end by a report of their own worker.
