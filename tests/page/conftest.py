@@ -17,19 +17,20 @@ from tests.conftest import TEMPLATE, _fresh
 from tests.page.stage import CHROMIUM, FLAGS, Stage, staged
 
 HERE = Path(__file__).parent
+POOLS = ("default=1", "journal=1", "vectorizer=1")
 PATIENCE = 20_000  # milliseconds
 
 expect.set_options(timeout=PATIENCE)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def stage(server_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     folder = tmp_path_factory.mktemp("stage")
-    with contextmanager(_fresh)(server_url, TEMPLATE) as url, staged(url, folder, "default=2") as up:
+    with contextmanager(_fresh)(server_url, TEMPLATE) as url, staged(url, folder, *POOLS) as up:
         yield up
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     with sync_playwright() as playwright:
         yield playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))

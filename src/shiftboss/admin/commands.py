@@ -8,16 +8,18 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 from uuid import UUID
 
 from shiftboss.bots.catalog import Catalog
 from shiftboss.bots.order import check
 from shiftboss.bots.registry import Bots
-from shiftboss.coordinator.cron import set_paused
+from shiftboss.coordinator.cron import Cron, register, set_paused, unknown
 from shiftboss.db.insights import TaskFilter
 from shiftboss.db.runs import StartedRun
-from shiftboss.journal.commands import process
+from shiftboss.journal.commands import Imported, import_entries, process
+from shiftboss.journal.reading import read
 from shiftboss.model.access import Forbidden, Principal, Role
 from shiftboss.model.errors import NotFound, ShiftbossError
 from shiftboss.model.task import Cancel, Enqueued, NewTask
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from shiftboss.model.settings import Settings
 
 BULK = 10_000
+Kind = Literal["queue", "task_type"]
 
 
 class Commands:
@@ -110,23 +113,40 @@ class Commands:
         async with self._recorded(who, Role.OPERATOR, "slot.restart", _few(components)):
             return await self._db.health.restart_workers(components)
 
-    async def pause_queue(self, who: Principal, name: str, reason: str | None = None) -> bool:
-        async with self._recorded(who, Role.OPERATOR, "queue.pause", name, reason=reason):
-            return await self._db.tasks.pause("queue", name, reason)
+    async def pause_queue(
+        self, who: Principal, name: str, reason: str | None = None, kind: Kind = "queue"
+    ) -> bool:
+        async with self._recorded(who, Role.OPERATOR, f"{kind}.pause", name, reason=reason):
+            return await self._db.tasks.pause(kind, name, reason)
 
-    async def resume_queue(self, who: Principal, name: str) -> bool:
-        async with self._recorded(who, Role.OPERATOR, "queue.resume", name):
-            return await self._db.tasks.resume("queue", name)
+    async def resume_queue(self, who: Principal, name: str, kind: Kind = "queue") -> bool:
+        async with self._recorded(who, Role.OPERATOR, f"{kind}.resume", name):
+            return await self._db.tasks.resume(kind, name)
 
     async def limit_queue(
-        self, who: Principal, name: str, max_running: int | None, rate: int | None, period: timedelta | None
+        self,
+        who: Principal,
+        name: str,
+        max_running: int | None,
+        rate: int | None,
+        period: timedelta | None,
+        *,
+        kind: Kind = "queue",
+        max_per_key: int | None = None,
     ) -> None:
-        async with self._recorded(
-            who, Role.OPERATOR, "queue.limit", name, max_running=max_running, rate=rate
-        ):
-            await self._db.tasks.set_limit(
-                "queue", name, max_running=max_running, rate=rate, rate_period=period
-            )
+        figures = {"max_running": max_running, "max_per_key": max_per_key, "rate": rate}
+        async with self._recorded(who, Role.OPERATOR, f"{kind}.limit", name, **figures):
+            await self._db.tasks.set_limit(kind, name, **figures, rate_period=period)
+
+    async def create_vectorizer(self, who: Principal, source: str, options: dict[str, Any]) -> int:
+        """Let embeddings follow a table; the id."""
+        async with self._recorded(who, Role.OPERATOR, "vectorizer.create", source, **options):
+            return await self._db.vectorizers.create(source, **options)
+
+    async def update_vectorizer(self, who: Principal, id: int, options: dict[str, Any]) -> int:
+        """Change what is given; the id of what works at the change."""
+        async with self._recorded(who, Role.OPERATOR, "vectorizer.update", id, **options):
+            return await self._db.vectorizers.update(id, **options)
 
     async def pause_vectorizer(self, who: Principal, id: int) -> None:
         async with self._recorded(who, Role.OPERATOR, "vectorizer.pause", id):
@@ -140,33 +160,50 @@ class Commands:
         async with self._recorded(who, Role.OPERATOR, "vectorizer.retry", id):
             return await self._db.vectorizers.retry(id)
 
-    async def drop_vectorizer(self, who: Principal, id: int) -> None:
-        """Take it away; the embeddings that it made stay."""
-        async with self._recorded(who, Role.OPERATOR, "vectorizer.drop", id):
-            await self._db.vectorizers.drop(id)
+    async def drop_vectorizer(self, who: Principal, id: int, everything: bool = False) -> None:
+        """Take it away; the embeddings that it made stay, unless `everything` is to go."""
+        async with self._recorded(who, Role.OPERATOR, "vectorizer.drop", id, everything=everything or None):
+            await self._db.vectorizers.drop(id, everything)
+
+    async def put_schedule(self, who: Principal, cron: Cron) -> Row:
+        """Make a schedule, or change the one of that name; how it stands then."""
+        async with self._recorded(who, Role.OPERATOR, "schedule.put", cron.name, cron=cron.cron):
+            await register(self._db, [cron])
+            if (row := await self._db.schedules.get(cron.name)) is None:
+                raise unknown(cron.name)
+            return row
+
+    async def run_schedule(self, who: Principal, name: str) -> UUID:
+        """Enqueue its task once, now; its ticks stay as they are."""
+        async with self._recorded(who, Role.OPERATOR, "schedule.run", name):
+            if (id := await self._db.schedules.run(name)) is None:
+                raise unknown(name)
+            return id
 
     async def pause_schedule(self, who: Principal, name: str) -> None:
         async with self._recorded(who, Role.OPERATOR, "schedule.pause", name):
-            await self._set_schedule(name, paused=True)
+            await set_paused(self._db, name, True)
 
     async def resume_schedule(self, who: Principal, name: str) -> None:
         async with self._recorded(who, Role.OPERATOR, "schedule.resume", name):
-            await self._set_schedule(name, paused=False)
-
-    async def _set_schedule(self, name: str, *, paused: bool) -> None:
-        if await self._db.schedules.get(name) is None:
-            raise NotFound(f"there is no schedule {name!r}")
-        await set_paused(self._db, name, paused)
+            await set_paused(self._db, name, False)
 
     async def remove_schedule(self, who: Principal, name: str) -> None:
         async with self._recorded(who, Role.OPERATOR, "schedule.remove", name):
             if not await self._db.schedules.remove(name):
-                raise NotFound(f"there is no schedule {name!r}")
+                raise unknown(name)
 
-    async def process_journal(self, who: Principal, user: str | None = None) -> list[UUID]:
-        """Enqueue the analysis of every entry that is not through yet."""
+    async def process_journal(
+        self, who: Principal, user: str | None = None, again: Sequence[str] = ()
+    ) -> list[UUID]:
+        """Enqueue the analysis of every entry that is not through yet, and of these results anew."""
         async with self._recorded(who, Role.OPERATOR, "journal.process", user or "all"):
-            return await process(self._db, user)
+            return await process(self._db, user, again=again)
+
+    async def import_journal(self, who: Principal, file: Path, user: str | None = None) -> Imported:
+        """Store the entries of a file, and enqueue the analysis of what is new or changed."""
+        async with self._recorded(who, Role.OPERATOR, "journal.import", file.name, user=user):
+            return await import_entries(self._db, read([file], user=user))
 
     async def create_token(
         self, who: Principal, name: str, role: Role, lifetime: timedelta | None = None

@@ -34,6 +34,7 @@ class Desk:
         self.commands = Commands(db, settings, self.bots, self.catalog)
         self.hub = Hub(db, settings.database.direct_url)
         self._ai: AI | None = None
+        self._providers: dict[str, bool] | None = None
         self._opening = asyncio.Lock()
 
     async def ai(self) -> AI:
@@ -44,6 +45,14 @@ class Desk:
             if self._ai is None:
                 self._ai = await AI.open(self.settings.ai, self.db)
             return self._ai
+
+    async def providers(self) -> dict[str, bool]:
+        """The providers of the fallback order, and whether each is set up in this process."""
+        from shiftboss.ai.configure import configured
+
+        if self._providers is None:
+            self._providers = await asyncio.to_thread(configured, self.settings.ai)  # imports vendors' SDKs
+        return self._providers
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:

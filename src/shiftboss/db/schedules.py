@@ -78,3 +78,8 @@ class Schedules:
             "SELECT shiftboss.fire(%s, %s, %s, %s) AS ids", [name, seen, list(ticks), next_tick]
         )
         return row["ids"] if row else []
+
+    async def run(self, name: str) -> UUID | None:
+        """`shiftboss.run_schedule`: enqueue its task once, whatever its ticks are. None: unknown."""
+        row = await self._db.fetch_one("SELECT shiftboss.run_schedule(%s) AS id", [name])
+        return row["id"] if row else None

@@ -28,6 +28,21 @@ SELECT ai._vectorizer_write(
 STATUS = """
 SELECT s.* FROM ai._vectorizer(%s) v JOIN ai.vectorizer_status s ON s.id = coalesce(v.replaces, v.id)
 """
+SETTINGS = """
+SELECT v.*, v.source_table::text AS source, v.target_table::text AS target, v.target_view::text AS view
+FROM ai._vectorizer(%s) w JOIN ai.vectorizer v ON v.id = coalesce(w.replaces, w.id)
+"""
+SOURCES = """
+SELECT c.oid::regclass::text AS name FROM pg_catalog.pg_class c
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition
+  AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'shiftboss', 'ai', 'journal')
+  AND NOT starts_with(n.nspname, 'pg_')
+  AND NOT (n.nspname = 'public' AND c.relname IN ('tasks', 'workers', 'health', 'worker_runs', 'places'))
+  AND NOT EXISTS (SELECT FROM ai.vectorizer v WHERE v.target_table = c.oid)
+  AND EXISTS (SELECT FROM pg_catalog.pg_index i WHERE i.indrelid = c.oid AND i.indisprimary)
+ORDER BY 1 LIMIT 500
+"""
 
 
 class Vectorizers:
@@ -70,6 +85,16 @@ class Vectorizers:
         row = await self._db.fetch_one("SELECT * FROM ai._vectorizer(%s)", [str(which)])
         assert row is not None
         return Vectorizer.of(row)
+
+    async def settings(self, which: Which) -> Row:
+        """Everything that create or update set, with the tables by name."""
+        row = await self._db.fetch_one(SETTINGS, [str(which)])
+        assert row is not None
+        return row
+
+    async def sources(self) -> list[str]:
+        """Tables that a vectorizer could follow: those of people, with a primary key."""
+        return [row["name"] for row in await self._db.fetch(SOURCES)]
 
     async def status(self, which: Which | None = None) -> list[Row]:
         """`ai.vectorizer_status`, of one or of all."""

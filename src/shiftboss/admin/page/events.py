@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
 from markupsafe import Markup
 
-from shiftboss.admin.page.markup import card, empty, field, html, join, link, short, tone_of, when
+from shiftboss.admin.page.forms import field
+from shiftboss.admin.page.markup import card, empty, html, join, link, short, tone_of, when
 
 if TYPE_CHECKING:
     from shiftboss.admin.page.screen import Screen
 
 WAKES = frozenset({"event"})
 SHOWN = 100
+FILTERS = {"kind": "Kind", "worker_id": "Worker", "component": "Slot"}
 # How an event's kind ends tells how it is meant.
 TONES = {
     "crashed": "crashed", "failed": "failed", "lost": "lost", "poison": "failed", "paused": "paused",
@@ -23,30 +26,36 @@ TONES = {
 
 async def build(screen: Screen) -> None:
     screen.title("Events")
-    kind, before = screen.query.get("kind") or None, screen.query.get("before", "")
+    chosen = {name: screen.query.get(name) or None for name in FILTERS}
+    before = screen.query.get("before", "")
     bound = int(before) if before.isdigit() else None
+    fields = join(field(name, label, chosen[name], placeholder="any") for name, label in FILTERS.items())
     screen.show(
         html(
-            '<form class="filter" method="get" action="/events">{}<button class="btn">Show</button></form>',
-            field("kind", "Kind", kind, placeholder="any"),
+            '<form class="filter" method="get" action="/events" role="search">{}'
+            '<button class="btn main">Show</button><a class="btn" href="/events">Clear</a></form>',
+            fields,
         )
     )
 
     async def read() -> dict[str, Any]:
-        rows = await screen.desk.db.events.latest(SHOWN, kind=kind, before=bound)
-        return {"rows": rows, "kind": kind}
+        rows = await screen.desk.db.events.latest(SHOWN, before=bound, **chosen)
+        return {"rows": rows, "chosen": {name: value for name, value in chosen.items() if value}}
 
-    await screen.live(screen.sampler.reading(("events", kind, bound), read, 60.0, WAKES), _page)
+    key = ("events", *chosen.values(), bound)
+    await screen.live(screen.sampler.reading(key, read, 60.0, WAKES), _page)
 
 
 def _page(seen: dict[str, Any], may: bool) -> Markup:
     rows = seen["rows"]
+    if not rows and seen["chosen"]:
+        return card("Events", empty("No event matches", html("{}", link("/events", "Show all events"))))
     if not rows:
         return card("Events", empty("Nothing has happened yet", "Start a worker or enqueue a task."))
     older = ""
     if len(rows) == SHOWN:
-        kind = f"&kind={seen['kind']}" if seen["kind"] else ""
-        older = html('<a class="btn" href="/events?before={}{}">Older</a>', rows[-1]["id"], kind)
+        onward = urlencode(seen["chosen"] | {"before": rows[-1]["id"]})
+        older = html('<a class="btn" href="/events?{}">Older</a>', onward)
     return card("Events", timeline(rows)) + html('<div class="pager">{}</div>', older)
 
 
@@ -63,7 +72,7 @@ def _line(event: dict[str, Any]) -> Markup:
         event["id"],
         when(event["at"]),
         _kind(event["kind"]),
-        join((*_subjects(event), _details(event["details"]))),
+        join((*_subjects(event), details(event["details"]))),
     )
 
 
@@ -83,5 +92,6 @@ def _subjects(event: dict[str, Any]) -> list[Markup]:
     return found
 
 
-def _details(details: dict[str, Any]) -> str:
+def details(details: dict[str, Any]) -> str:
+    """Name and value of each, as far as they fit."""
     return " · ".join(f"{name} {value}" for name, value in details.items() if value is not None)[:400]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from shiftboss.admin.page.markup import html, join, link
+from shiftboss.model.access import Role
 
 if TYPE_CHECKING:
     from shiftboss.model.access import Principal
@@ -28,6 +29,7 @@ PAGES = (
     ("Providers", "/providers", "M7 18a4 4 0 0 1 0-8 5 5 0 0 1 9.7-1.5A4.5 4.5 0 0 1 17 18z"),
     ("Events", "/events", "M4 5h16v11H9l-5 4z"),
 )
+FOR_ADMINS = (("Access", "/access", "M15 7a3 3 0 1 1-2.1 5.1L8 17v2H6v2H3v-3l7-7A3 3 0 0 1 15 7z"),)
 LOGO = Markup(
     '<svg viewBox="0 0 24 24" fill="none" stroke="currentColor" stroke-width="2" stroke-linecap="round"'
     ' aria-hidden="true"><path d="M4 15a8 8 0 0 1 16 0M2 15h20M9 7V4.5h6V7M5 19h14"/></svg>'
@@ -75,7 +77,7 @@ def navigation(who: Principal, current: str) -> Markup:
             icon,
             name,
         )
-        for name, path, icon in PAGES
+        for name, path, icon in (*PAGES, *(FOR_ADMINS if who.may(Role.ADMIN) else ()))
     )
     return html(
         '<a class="skip" href="#main">Skip to content</a>'
@@ -113,6 +115,18 @@ def foot() -> Markup:
         '<dialog id="ask" aria-label="Are you sure?"><p></p>'
         '<form method="dialog"><button class="btn" value="no">Back</button>'
         '<button class="btn main" value="yes">Yes</button></form></dialog>'
+    )
+
+
+def sheet(number: int, title: str, body: Markup) -> Markup:
+    """A dialog over the page; a new number opens it, with nothing left of the one before."""
+    return html(
+        '<dialog id="sheet" data-open="{}" aria-labelledby="sheet-title">'
+        '<div data-key="sheet-{}"><h2 id="sheet-title">{}</h2>{}</div></dialog>',
+        number,
+        number,
+        title,
+        body,
     )
 
 

@@ -7,29 +7,32 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
+from shiftboss.admin.page.forms import field, form, select, text
 from shiftboss.admin.page.markup import (
+    acts,
     badge,
     button,
     card,
     code,
     document,
     empty,
-    field,
     html,
     join,
     link,
     number,
-    select,
     table,
     when,
 )
+from shiftboss.admin.page.search import search_card
 from shiftboss.admin.page.svg import Line, chart
 from shiftboss.journal.commands import search, show
-from shiftboss.model.access import Principal
+from shiftboss.journal.pipeline import STEPS
+from shiftboss.journal.reading import READERS
+from shiftboss.model.access import Principal, Role
 from shiftboss.model.errors import NotFound
 
 if TYPE_CHECKING:
-    from shiftboss.admin.page.screen import Screen
+    from shiftboss.admin.page.screen import Handler, Screen
     from shiftboss.db import Database
 
 SHOWN = 40
@@ -38,12 +41,15 @@ BUCKETS = ("week", "month")
 
 
 async def build(screen: Screen) -> None:
-    screen.title("Journal")
+    screen.title("Journal", side=_sides(screen))
     db = screen.desk.db
     users = [row["user_id"] for row in await db.journal.status()]
     writers = screen.sampler.reading("writers", db.journal.status, 10.0)
     await screen.live(writers, _writers)
     screen.on("process", _process(screen))
+    screen.on("ask-again", _ask_again(screen))
+    screen.on("ask-import", _ask_import(screen, users))
+    screen.on("imported", _imported)
     if not users:
         return
     user = screen.query.get("user") or users[0]
@@ -55,17 +61,58 @@ async def build(screen: Screen) -> None:
     await screen.live(reading, _findings)
 
 
-def _process(screen: Screen) -> Any:
+def _sides(screen: Screen) -> Markup:
+    return acts(
+        Markup('<a class="btn" href="/journal/export" download>Export</a>'),
+        button("Import", "ask-import", may=screen.may_act, tone="main"),
+    )
+
+
+def _ask_import(screen: Screen, users: list[str]) -> Handler:
+    async def ask(who: Principal, values: dict[str, str]) -> str:
+        who.require(Role.OPERATOR)
+        fields = html(
+            '<label class="whole">JSON Lines, CSV, text or Markdown<input type="file" name="file" accept="{}"'
+            " required></label>{}",
+            ",".join(READERS),
+            field("user", "Writer, where a record names none", known=users),
+        )
+        screen.sheet("Import entries", form("imported", "", fields, "Import", upload="/journal/import"))
+        return ""
+
+    return ask
+
+
+async def _imported(who: Principal, values: dict[str, str]) -> str:
+    """The file came by HTTP; what became of it is told here."""
+    return values["arg"]
+
+
+def _process(screen: Screen) -> Handler:
     async def process(who: Principal, values: dict[str, str]) -> str:
-        made = await screen.desk.commands.process_journal(who, values["arg"] or None)
+        again = [step] if (step := text(values, "again")) else []
+        made = await screen.desk.commands.process_journal(who, values["arg"] or None, again)
         return f"{number(len(made))} tasks are enqueued" if made else "everything is analysed already"
 
     return process
 
 
+def _ask_again(screen: Screen) -> Handler:
+    async def ask(who: Principal, values: dict[str, str]) -> str:
+        who.require(Role.OPERATOR)
+        steps = {step: step.replace("_", " ") for step in STEPS}
+        choice = select(
+            "again", "Throw away and make anew", steps, None, none="nothing: only what is missing"
+        )
+        screen.sheet(f"Analyse {values['arg']}", form("process", values["arg"], choice, "Analyse"))
+        return ""
+
+    return ask
+
+
 def _writers(rows: list[dict[str, Any]], may: bool) -> Markup:
     if not rows:
-        how = html("Import entries: {}", code("shiftboss journal import FILE"))
+        how = html("Press Import, or: {}", code("shiftboss journal import FILE"))
         return card("Writers", empty("The journal is empty", how))
     shown = [
         (
@@ -77,7 +124,10 @@ def _writers(rows: list[dict[str, Any]], may: bool) -> Markup:
             number(row["concepts"]),
             number(row["insights"]),
             when(row["last_written"]),
-            button("Analyse", "process", row["user_id"], may=may),
+            acts(
+                link("/journal/export?user={}", "Export", row["user_id"]),
+                button("Analyse", "ask-again", row["user_id"], may=may),
+            ),
         )
         for row in rows
     ]
@@ -90,24 +140,20 @@ def _writers(rows: list[dict[str, Any]], may: bool) -> Markup:
         "#Themes",
         "#Insights",
         "Newest",
-        "#Action",
+        "#Actions",
     )
     return card("Writers", table(heads, shown, caption="Writers", keys=[row["user_id"] for row in rows]))
 
 
 async def _search(screen: Screen, users: list[str]) -> None:
-    question, user = screen.query.get("q", "").strip(), screen.query.get("user") or None
-    form = html(
-        '<form class="filter" method="get" action="/journal" role="search">{}{}'
-        '<button class="btn main">Search</button></form>',
-        select("user", "Whose", users, user),
-        field("q", "By meaning", question, "search", "a happy day on the water"),
+    user = screen.query.get("user") or None
+
+    async def find(question: str) -> list[dict[str, Any]]:
+        return await search(screen.desk.db, await screen.desk.ai(), question, user=user)
+
+    await search_card(
+        screen, "/journal", select("user", "Whose", users, user), "a happy day on the water", find, _hit
     )
-    hits = Markup("")
-    if question:
-        found = await search(screen.desk.db, await screen.desk.ai(), question, user=user)
-        hits = join(map(_hit, found)) or empty("Nothing was found")
-    screen.show(card("Search", form + hits))
 
 
 def _hit(hit: dict[str, Any]) -> Markup:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
@@ -10,15 +10,25 @@ from urllib.parse import quote
 import orjson
 from markupsafe import Markup
 
-SELECTED = Markup(" selected")
 NONE = Markup('<span class="dim">–</span>')
 
 # One colour per meaning, whoever has the state: worker, slot, task, run, circuit, vectorizer.
 TONES = {
-    "good": ("healthy", "active", "Complete", "finished", "closed", "idle", "HEALTHY", "completed", "done"),
+    "good": (
+        "healthy",
+        "active",
+        "Complete",
+        "finished",
+        "closed",
+        "idle",
+        "HEALTHY",
+        "completed",
+        "done",
+        "live",
+    ),
     "busy": ("In Progress", "running", "starting", "working", "updating", "half-open"),
     "warn": ("paused", "stopping", "draining", "deferred", "STALE_HEARTBEAT", "STUCK_TASK", "lost"),
-    "bad": ("crashed", "failed", "Failed", "open", "NO_HEARTBEAT", "critical", "source dropped"),
+    "bad": ("crashed", "failed", "Failed", "open", "NO_HEARTBEAT", "critical", "source dropped", "refused"),
 }
 _TONE = {word: tone for tone, words in TONES.items() for word in words}
 _WORDS = {
@@ -105,24 +115,33 @@ def bar(percent: float | None, label: str) -> Markup:
 def button(
     label: str, act: str, arg: object = "", *, confirm: str | None = None, may: bool = True, tone: str = ""
 ) -> Markup:
-    """Asks the server for an action; what is not allowed is shown, but can not be pressed."""
+    """Asks the server for an action. Who may not act is shown none; the server asks again in any case."""
+    if not may:
+        return Markup("")
     asked = html(' data-confirm="{}"', confirm) if confirm else ""
-    off = "" if may else Markup(' disabled title="needs the role operator"')
     return html(
-        '<button type="button" class="btn {}" data-act="{}" data-arg="{}"{}{}>{}</button>',
+        '<button type="button" class="btn {}" data-act="{}" data-arg="{}"{}>{}</button>',
         tone,
         act,
         arg,
         asked,
-        off,
         label,
     )
+
+
+def acts(*buttons: Any) -> Markup:
+    """The actions of one row or card; nothing if there are none."""
+    shown = join(filter(None, buttons))
+    return html('<span class="acts">{}</span>', shown) if shown else shown
 
 
 def table(
     heads: Sequence[str], rows: Iterable[Sequence[Any]], *, caption: str, keys: Sequence[object] = ()
 ) -> Markup:
-    """Heads that begin with `#` are of figures and stand to the right."""
+    """Heads that begin with `#` are of figures and stand to the right. No actions, no column."""
+    rows = list(rows)
+    shown = [n for n, head in enumerate(heads) if "Action" not in head or any(row[n] for row in rows)]
+    heads, rows = [heads[n] for n in shown], [[row[n] for n in shown] for row in rows]
     right = [head.startswith("#") for head in heads]
     top = join(
         html('<th scope="col"{}>{}</th>', _num(r), head.lstrip("#"))
@@ -190,24 +209,3 @@ def document(value: Any) -> Markup:
     """JSON to read."""
     text = orjson.dumps(value, default=str, option=orjson.OPT_INDENT_2).decode()
     return html('<pre tabindex="0">{}</pre>', text if len(text) < 20_000 else text[:20_000] + "\n…")
-
-
-def select(name: str, label: str, options: Mapping[str, str] | Sequence[str], chosen: str | None) -> Markup:
-    """The first choice is none."""
-    pairs = options if isinstance(options, Mapping) else {option: option for option in options}
-    shown = join(
-        html('<option value="{}"{}>{}</option>', key, SELECTED if key == chosen else "", text)
-        for key, text in {"": "any", **pairs}.items()
-    )
-    return html('<label>{}<select name="{}">{}</select></label>', label, name, shown)
-
-
-def field(name: str, label: str, value: object = "", kind: str = "text", placeholder: str = "") -> Markup:
-    return html(
-        '<label>{}<input name="{}" type="{}" value="{}" placeholder="{}"></label>',
-        label,
-        name,
-        kind,
-        "" if value is None else value,
-        placeholder,
-    )

@@ -11,6 +11,7 @@ from fastapi.responses import RedirectResponse, Response
 from nicegui import Client, background_tasks, core, ui
 
 from shiftboss.admin.page import (
+    access,
     events,
     frame,
     journal,
@@ -22,6 +23,8 @@ from shiftboss.admin.page import (
     schedules,
     task,
     tasks,
+    transfer,
+    vectorizer,
     vectorizers,
     workers,
 )
@@ -53,9 +56,11 @@ SCREENS: tuple[tuple[str, str, Build], ...] = (
     ("/journal", "Journal", journal.build),
     ("/journal/{id:path}", "Journal", journal.build_entry),
     ("/vectorizers", "Vectorizers", vectorizers.build),
+    ("/vectorizers/{id}", "Vectorizers", vectorizer.build),
     ("/schedules", "Schedules", schedules.build),
     ("/providers", "Providers", providers.build),
     ("/events", "Events", events.build),
+    ("/access", "Access", access.build),
 )
 
 
@@ -69,6 +74,7 @@ def mount(app: FastAPI, desk: Desk) -> None:
     )
     core.app.add_exception_handler(404, nowhere)
     app.include_router(login.router)
+    app.include_router(transfer.router)
     for path, name, build in SCREENS:
         _add(desk, sampler, path, name, build)
     inner = app.router.lifespan_context
@@ -98,14 +104,13 @@ def _add(desk: Desk, sampler: Sampler, path: str, name: str, build: Build) -> No
     async def page(request: Request, client: Client) -> Response | None:
         screen = Screen(desk, sampler, request, client)
         try:
-            who = await screen.recognise()
+            await screen.recognise()
         except Unauthorized:
             return RedirectResponse("/login", 303)
         ui.add_head_html(frame.head())
         client.content.props("id=main tabindex=-1")
         with client.layout:  # beside the main part, before it for those who go by keyboard
-            screen.show(frame.navigation(who, name)).move(client.layout, 0)
-            screen.show(frame.foot())
+            screen.surround(name)
         alerts = sampler.reading("alerts", desk.db.insights.overview.alerts, ALERTS_EVERY, ANY)
         await screen.live(alerts, frame.alerts)
         await _content(screen, request, build)

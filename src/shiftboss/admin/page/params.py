@@ -7,10 +7,9 @@ from typing import Any
 import orjson
 from markupsafe import Markup
 
-from shiftboss.admin.page.markup import SELECTED, field, html, join
+from shiftboss.admin.page.forms import check, field, select
+from shiftboss.admin.page.markup import join
 from shiftboss.model.errors import UsageError
-
-CHECKED = Markup(" checked")
 
 
 def fields(schema: dict[str, Any]) -> Markup:
@@ -49,25 +48,12 @@ def _field(name: str, one: dict[str, Any]) -> Markup:
     label = one.get("title") or name
     about, default = one.get("description", ""), one.get("default")
     if _kind(one) == "boolean":
-        return html(
-            '<label class="check"><input type="checkbox" name="{}"{}> {}</label>',
-            name,
-            CHECKED if default else "",
-            label,
-        )
+        return check(name, label, bool(default))
     if "enum" in one:
-        return _choice(name, label, one["enum"], default)
+        return select(name, label, [str(option) for option in one["enum"]], str(default), none=None)
     shown = "" if default is None else default if isinstance(default, str | int | float) else _json(default)
     kind = "number" if _kind(one) == "integer" else "text"
     return field(name, label, shown, kind, about)
-
-
-def _choice(name: str, label: str, options: list[Any], default: Any) -> Markup:
-    shown = join(
-        html('<option value="{}"{}>{}</option>', option, SELECTED if option == default else "", option)
-        for option in options
-    )
-    return html('<label>{}<select name="{}">{}</select></label>', label, name, shown)
 
 
 def _json(value: Any) -> str:

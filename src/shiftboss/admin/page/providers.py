@@ -9,18 +9,23 @@ from markupsafe import Markup
 from shiftboss.admin.page.markup import badge, card, code, empty, html, number, table, when
 
 if TYPE_CHECKING:
+    from shiftboss.admin.desk import Desk
     from shiftboss.admin.page.screen import Screen
-    from shiftboss.db import Database
 
 
 async def build(screen: Screen) -> None:
     screen.title("Providers")
-    reading = screen.sampler.reading("providers", lambda: _read(screen.desk.db), 10.0)
+    reading = screen.sampler.reading("providers", lambda: _read(screen.desk), 10.0)
     await screen.live(reading, _page)
 
 
-async def _read(db: Database) -> dict[str, Any]:
-    return {"status": await db.insights.providers.status(), "cache": await db.insights.providers.cache()}
+async def _read(desk: Desk) -> dict[str, Any]:
+    """Those that the fleet has used, and those of the settings that wait for their first call."""
+    insights, here = desk.db.insights.providers, await desk.providers()
+    used = {row["provider"]: row for row in await insights.status()}
+    rows = [used.get(name, {"provider": name}) | {"here": ready} for name, ready in here.items()]
+    rows += [row | {"here": False} for name, row in used.items() if name not in here]
+    return {"status": rows, "cache": await insights.cache()}
 
 
 def _page(seen: dict[str, Any], may: bool) -> Markup:
@@ -47,29 +52,30 @@ def providers_table(rows: list[dict[str, Any]]) -> Markup:
 
 def _details(rows: list[dict[str, Any]]) -> Markup:
     if not rows:
-        return _none()
+        return empty("There is no provider", html("Name some in the setting {}.", code("ai.providers")))
     shown = [
         (
             row["provider"],
-            row["model"],
-            badge(row["circuit"]),
-            _use(row["requests_last_minute"], row["requests_per_minute"]),
-            _use(row["tokens_last_minute"], row["tokens_per_minute"]),
-            _use(row["calls_today"], None),
-            number(row["errors_today"]),
-            _money(row["spend_today"], row["daily_budget"]),
-            "–" if row["latency_ms"] is None else f"{row['latency_ms']:.0f} ms",
+            badge("set up" if row["here"] else "not set up"),
+            row.get("model"),
+            badge(row.get("circuit")),
+            _use(row.get("requests_last_minute"), row.get("requests_per_minute")),
+            _use(row.get("tokens_last_minute"), row.get("tokens_per_minute")),
+            _use(row.get("calls_today"), None),
+            number(row.get("errors_today") or 0),
+            _money(row.get("spend_today"), row.get("daily_budget")),
+            None if row.get("latency_ms") is None else f"{row['latency_ms']:.0f} ms",
             _error(row),
         )
         for row in rows
     ]
-    heads = ("Provider", "Model", "Circuit", "#Requests/min", "#Tokens/min", "#Calls today", "#Errors",
-             "#Spend today", "#Latency", "Last error")  # fmt: skip
+    heads = ("Provider", "Here", "Model", "Circuit", "#Requests/min", "#Tokens/min", "#Calls today",
+             "#Errors", "#Spend today", "#Latency", "Last error")  # fmt: skip
     return table(heads, shown, caption="Providers", keys=[row["provider"] for row in rows])
 
 
 def _error(row: dict[str, Any]) -> Markup | None:
-    if not row["last_error"]:
+    if not row.get("last_error"):
         return None
     return html(
         '<span class="cut" title="{}">{}</span>{}',

@@ -7,8 +7,8 @@ from uuid import UUID
 
 from markupsafe import Markup
 
+from shiftboss.admin.page.forms import SELECTED, select
 from shiftboss.admin.page.markup import (
-    SELECTED,
     badge,
     bar,
     button,
@@ -20,7 +20,6 @@ from shiftboss.admin.page.markup import (
     join,
     link,
     number,
-    select,
     short,
     span,
     table,
@@ -51,7 +50,8 @@ async def build(screen: Screen) -> None:
     bot, status = screen.query.get("bot") or None, screen.query.get("status") or None
     if status not in (None, *STATES):
         raise UsageError(f"there is no status {status!r}", hint=f"one of: {', '.join(STATES)}")
-    screen.show(_start_form(screen))
+    if screen.may_act:
+        _start_form(screen)
     db = screen.desk.db
     reading = screen.sampler.reading(("runs", bot, status), lambda: _read(db, bot, status), pace, WAKES)
     await screen.live(reading, _page)
@@ -70,33 +70,42 @@ async def _read(db: Database, bot: str | None, status: str | None) -> dict[str, 
     }
 
 
-def _start_form(screen: Screen) -> Markup:
-    """One form per bot: its parameters are its own."""
+def _start_form(screen: Screen) -> None:
+    """For operators. One form per bot, its parameters are its own; another choice changes it in place."""
     bots = list(screen.desk.bots)
     if not bots:
-        return card("Run worker", empty("There is no bot", "Name a module with bots in bots.modules."))
-    wanted = screen.query.get("run") or bots[0].name
-    chosen = next((bot for bot in bots if bot.name == wanted), bots[0])
-    broken = join(html('<p class="error">{}</p>', error) for error in screen.desk.catalog.errors)
-    return card("Run worker", broken + _form(screen, bots, chosen))
+        screen.show(card("Run worker", empty("There is no bot", "Name a module with bots in bots.modules.")))
+        return
+
+    def body(wanted: str | None) -> Markup:
+        chosen = next((bot for bot in bots if bot.name == wanted), bots[0])
+        broken = join(html('<p class="error">{}</p>', error) for error in screen.desk.catalog.errors)
+        return card("Run worker", broken + _form(screen, bots, chosen))
+
+    part = screen.show(body(screen.query.get("run")))
+
+    async def choose(who: Principal, values: dict[str, str]) -> str:
+        part.show(body(values["arg"]))
+        return ""
+
+    screen.on("choose-bot", choose)
 
 
 def _form(screen: Screen, bots: list[Bot], chosen: Bot) -> Markup:
     cities = {key: city.name for key, city in screen.desk.catalog.cities.items()}
     kinds = {key: kind.name for key, kind in screen.desk.catalog.categories.items()}
-    off = "" if screen.may_act else Markup(' disabled title="needs the role operator"')
+    names = [bot.name for bot in bots]
     return html(
-        '<form class="filter" id="run-form" data-act="start-run" data-arg="{}">'
-        '<p class="dim" style="flex-basis:100%">{}</p>'
-        '<label>Bot<select name="bot" data-go="/runs?run=">{}</select></label>{}{}{}'
-        '<button class="btn main"{}>Run worker</button></form>',
+        '<div class="filter"><label>Bot<select data-act="choose-bot">{}</select></label>'
+        '<form data-key="run-{}" data-act="start-run" data-arg="{}">{}{}{}'
+        '<button class="btn main">Run worker</button></form></div><p class="dim note">{}</p>',
+        join(html("<option{}>{}</option>", SELECTED if name == chosen.name else "", name) for name in names),
         chosen.name,
-        chosen.description,
-        join(html("<option{}>{}</option>", SELECTED if bot is chosen else "", bot.name) for bot in bots),
+        chosen.name,
         select("city", "City", cities, None),
         select("category", "Category", kinds, None),
         fields(chosen.schema()),
-        off,
+        chosen.description,
     )
 
 
@@ -110,7 +119,7 @@ def _filter(screen: Screen, bot: str | None, status: str | None) -> Markup:
 
 def _start(screen: Screen) -> Handler:
     async def start(who: Principal, values: dict[str, str]) -> str:
-        name = values.pop("bot", "") or values["arg"]
+        name = values["arg"]
         city, category = values.pop("city", "") or None, values.pop("category", "") or None
         bot = next((one for one in screen.desk.bots if one.name == name), None)
         params = values_of(bot.schema(), values) if bot else {}

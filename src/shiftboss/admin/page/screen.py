@@ -13,6 +13,7 @@ from markupsafe import Markup
 from nicegui import Client, ui
 
 from shiftboss.admin.access import COOKIE
+from shiftboss.admin.page import frame
 from shiftboss.admin.page.live import Live
 from shiftboss.admin.page.sampler import Reading, Render, Sampler
 from shiftboss.admin.problems import Unauthorized
@@ -36,8 +37,10 @@ class Screen:
         self.query = request.query_params
         self._secret = request.cookies.get(COOKIE)
         self._address = request.client.host if request.client else ""
-        self._host = request.headers.get("host")
+        self._scheme, self._host = request.url.scheme, request.headers.get("host")
         self._handlers: dict[str, Handler] = {}
+        self._sheets = 0
+        self._sheet: Live
         self.who: Principal
 
     async def recognise(self) -> Principal:
@@ -47,12 +50,28 @@ class Screen:
         return self.who
 
     @property
+    def address(self) -> str:
+        """Where this browser reaches the service."""
+        return f"{self._scheme}://{self._host}"
+
+    @property
     def may_act(self) -> bool:
         return self.who.may(Role.OPERATOR)
 
     def on(self, act: str, handler: Handler) -> None:
-        """What to do for `data-act`; the handler's answer is told to the one who asked."""
+        """What to do for `data-act`; the handler's answer is told, and ends the dialog it was asked in."""
         self._handlers[act] = handler
+
+    def surround(self, name: str) -> None:
+        """What is around every page: navigation before it, messages and dialogs after."""
+        self.show(frame.navigation(self.who, name)).move(self.client.layout, 0)
+        self.show(frame.foot())
+        self._sheet = self.show(Markup(""))
+
+    def sheet(self, title: str, body: Markup) -> None:
+        """Ask for more, or tell what must be read, in a dialog over the page."""
+        self._sheets += 1
+        self._sheet.show(frame.sheet(self._sheets, title, body))
 
     def show(self, text: Markup) -> Live:
         """Something that stays as it is."""

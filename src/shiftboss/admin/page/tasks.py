@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 
 from markupsafe import Markup
 
+from shiftboss.admin.page.forms import field, select
 from shiftboss.admin.page.markup import (
     badge,
     bar,
@@ -15,12 +16,10 @@ from shiftboss.admin.page.markup import (
     card,
     code,
     empty,
-    field,
     html,
     join,
     link,
     number,
-    select,
     short,
     table,
     when,
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
 STATUSES = ("Queued", "In Progress", "Complete", "Failed", "Cancelled")
 SHOWN = 50
 HIDDEN = "(hidden)"
-NAMES = ("status", "task_type", "queue", "worker_id", "text")
 
 
 async def build(screen: Screen) -> None:
@@ -59,10 +57,17 @@ async def build(screen: Screen) -> None:
 
 
 def _wanted(query: QueryParams) -> TaskFilter:
-    chosen = {name: query.get(name) or None for name in NAMES}
-    if chosen["status"] not in (None, *STATUSES):
-        raise UsageError(f"there is no status {chosen['status']!r}", hint=f"one of: {', '.join(STATUSES)}")
-    return TaskFilter(**chosen, since=_moment(query, "since"), until=_moment(query, "until"))  # type: ignore[arg-type]
+    wanted = TaskFilter(
+        status=query.get("status") or None,
+        task_type=query.get("task_type") or None,
+        queue=query.get("queue") or None,
+        worker_id=query.get("worker_id") or None,
+        text=query.get("text") or None,
+        since=_moment(query, "since"),
+        until=_moment(query, "until"),
+    )
+    wanted.statuses()  # refuses one that there is not
+    return wanted
 
 
 def _moment(query: QueryParams, name: str) -> datetime | None:

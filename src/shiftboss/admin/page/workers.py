@@ -8,6 +8,7 @@ from markupsafe import Markup
 
 from shiftboss.admin.page.events import timeline
 from shiftboss.admin.page.markup import (
+    acts,
     badge,
     bar,
     button,
@@ -113,7 +114,7 @@ def slot_actions(slot: dict[str, Any], may: bool) -> Markup:
     again = button(
         "Restart", "restart-slot", name, confirm=f"Restart {name}? It finishes its task first.", may=may
     )
-    return html('<span class="acts">{}{}</span>', steer, again)
+    return acts(steer, again)
 
 
 def _workers(workers: list[dict[str, Any]], may: bool) -> Markup:
@@ -177,7 +178,7 @@ def worker_actions(worker: dict[str, Any], may: bool) -> Markup:
     drain = button(
         "Drain", "drain-worker", id, confirm=f"Drain {id}? It finishes its tasks and ends.", may=may
     )
-    return html('<span class="acts">{}{}</span>', steer, drain)
+    return acts(steer, drain)
 
 
 async def build_worker(screen: Screen, id: str) -> None:

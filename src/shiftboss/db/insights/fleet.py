@@ -45,6 +45,10 @@ class Fleet:
         """Every queue that has tasks, workers, a pause or a limit."""
         return await self._queues.get(fresh=fresh)
 
+    async def types(self) -> list[Row]:
+        """Every task type that is known, paused or limited, with the queues it was seen in."""
+        return await self._db.fetch("SELECT * FROM shiftboss.task_types ORDER BY name LIMIT 1000")
+
 
 def _midnight() -> datetime:
     return datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)

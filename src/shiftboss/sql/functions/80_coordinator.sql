@@ -307,3 +307,19 @@ BEGIN
     DELETE FROM shiftboss.ticks WHERE schedule = p_name AND tick < least(p_seen, shiftboss.now()) - interval '30 days';
     RETURN v_ids;
 END $$;
+
+-- Enqueue a schedule's task once, now, whether it is paused or not; its ticks stay as they are. NULL: there is none.
+CREATE OR REPLACE FUNCTION shiftboss.run_schedule(p_name text) RETURNS uuid LANGUAGE plpgsql AS $$
+DECLARE
+    s shiftboss.schedules;
+    v_id uuid;
+BEGIN
+    SELECT * INTO s FROM shiftboss.schedules WHERE name = p_name FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
+    SELECT e.id INTO v_id FROM shiftboss.enqueue(jsonb_build_array(s.task || jsonb_build_object('metadata',
+        coalesce(s.task -> 'metadata', '{}') || jsonb_build_object('schedule', p_name)))) e;
+    UPDATE shiftboss.schedules SET last_task_id = v_id WHERE name = p_name;
+    RETURN v_id;
+END $$;

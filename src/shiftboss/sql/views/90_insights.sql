@@ -34,3 +34,11 @@ SELECT n.name, coalesce(q.queued, 0) AS queued, coalesce(q.ready, 0) AS ready, c
 FROM names n LEFT JOIN live q ON q.queue = n.name
 LEFT JOIN shiftboss.pauses p ON p.kind = 'queue' AND p.name = n.name
 LEFT JOIN shiftboss.limits l ON l.kind = 'queue' AND l.name = n.name;
+
+CREATE OR REPLACE VIEW shiftboss.task_types AS
+WITH seen AS (SELECT task_type AS name, array_agg(DISTINCT queue) AS queues FROM shiftboss.lanes GROUP BY 1)
+SELECT name, coalesce(s.queues, '{}') AS queues, p.name IS NOT NULL AS paused, p.reason AS pause_reason, p.paused_at,
+    l.max_running, l.max_per_key, l.rate, extract(epoch FROM l.rate_period)::double precision AS rate_seconds
+FROM seen s
+FULL JOIN (SELECT * FROM shiftboss.pauses WHERE kind = 'task_type') p USING (name)
+FULL JOIN (SELECT * FROM shiftboss.limits WHERE kind = 'task_type') l USING (name);

@@ -44,7 +44,12 @@
     );
   }
 
+  // What goes wrong in a dialog is told there; what works out ends it.
   function toast(text, bad) {
+    const sheet = document.querySelector("#sheet[open]");
+    const told = sheet?.querySelector(".told");
+    if (bad && told) return void (told.textContent = text);
+    sheet?.close();
     const box = document.getElementById("toasts");
     const line = document.createElement("p");
     line.textContent = text;
@@ -53,17 +58,22 @@
     setTimeout(() => line.remove(), bad ? 10000 : 5000);
   }
 
+  async function copy(button) {
+    const secret = button.closest("dialog").querySelector("pre");
+    getSelection().selectAllChildren(secret); // where the clipboard is closed to us, Ctrl-C is left
+    await navigator.clipboard?.writeText(secret.textContent);
+    button.textContent = "Copied";
+  }
+
+  const DEEDS = {
+    theme: toggleTheme,
+    menu: (button) => button.setAttribute("aria-expanded", document.body.classList.toggle("menu")),
+    close: (button) => button.closest("dialog").close(),
+    copy,
+  };
   document.addEventListener("click", (event) => {
     const button = event.target.closest("[data-do]");
-    if (button?.dataset.do === "theme") toggleTheme();
-    if (button?.dataset.do === "menu") {
-      const open = document.body.classList.toggle("menu");
-      button.setAttribute("aria-expanded", open);
-    }
-  });
-  document.addEventListener("change", (event) => {
-    const { go } = event.target.dataset;
-    if (go) location.assign(go + encodeURIComponent(event.target.value));
+    if (button) DEEDS[button.dataset.do](button);
   });
   document.addEventListener("keydown", (event) => {
     if (event.key === "Escape") document.body.classList.remove("menu");

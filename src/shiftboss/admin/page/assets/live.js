@@ -10,7 +10,7 @@ function alike(a, b) {
 
 function copyAttributes(from, to) {
   for (const { name } of [...to.attributes])
-    if (!from.hasAttribute(name) && !(name === "open" && to.nodeName === "DETAILS")) to.removeAttribute(name);
+    if (!from.hasAttribute(name) && name !== "open") to.removeAttribute(name); // what is open, people opened
   for (const { name, value } of [...from.attributes])
     if (to.getAttribute(name) !== value) to.setAttribute(name, value);
 }
@@ -48,6 +48,30 @@ function patchChildren(to, from) {
   }
 }
 
+// A dialog with a new number opens; what it said is gone when it closes.
+function openNew(dialog) {
+  if (dialog.opened === dialog.dataset.open) return;
+  dialog.opened = dialog.dataset.open;
+  dialog.onclose = () => dialog.replaceChildren();
+  if (!dialog.open) dialog.showModal();
+}
+
+// A file goes by HTTP; the answer is a text to tell, and what was wrong with single lines.
+async function upload(form) {
+  const { file, ...fields } = Object.fromEntries(new FormData(form));
+  const query = new URLSearchParams({ ...fields, name: file.name });
+  const answer = await fetch(`${form.dataset.upload}?${query}`, { method: "POST", body: file });
+  const said = await answer.json();
+  if (!answer.ok) throw new Error([said.detail, said.hint].filter(Boolean).join(". "));
+  if (said.problems.length) throw new Error([said.told, ...said.problems].join("\n"));
+  return { arg: said.told };
+}
+
+function valuesOf(form) {
+  if (form.dataset.upload) return upload(form);
+  return { arg: form.dataset.arg || "", ...Object.fromEntries(new FormData(form)) };
+}
+
 export default {
   template: "<div></div>",
   props: { html: String },
@@ -56,6 +80,9 @@ export default {
     this.paint();
     this.$el.addEventListener("click", (event) => this.clicked(event));
     this.$el.addEventListener("submit", (event) => this.submitted(event));
+    this.$el.addEventListener("change", ({ target }) => {
+      if (target.dataset.act) this.$emit("act", [target.dataset.act, { arg: target.value }]);
+    });
   },
   watch: {
     html() {
@@ -68,6 +95,7 @@ export default {
       template.innerHTML = this.html;
       patchChildren(this.$el, template.content);
       window.shiftboss?.tellAll(this.$el);
+      this.$el.querySelectorAll("dialog[data-open]").forEach(openNew);
     },
     async clicked(event) {
       const button = event.target.closest("button[data-act]");
@@ -78,8 +106,12 @@ export default {
       const form = event.target;
       if (!form.dataset.act) return;
       event.preventDefault();
-      const values = { arg: form.dataset.arg || "", ...Object.fromEntries(new FormData(form)) };
-      if (await window.shiftboss.confirmed(form)) this.$emit("act", [form.dataset.act, values]);
+      if (!(await window.shiftboss.confirmed(form))) return;
+      try {
+        this.$emit("act", [form.dataset.act, await valuesOf(form)]);
+      } catch (error) {
+        window.shiftboss.toast(error.message, true);
+      }
     },
   },
 };
