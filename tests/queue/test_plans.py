@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import psycopg
 import pytest
 
-from tests.conftest import TEMPLATE, admin, database
+from tests.conftest import TEMPLATE, _fresh
 
-pytestmark = pytest.mark.timeout(300)  # the seed is half a million rows
+pytestmark = [
+    pytest.mark.timeout(300),
+    pytest.mark.xdist_group("plans"),
+]  # all by one worker: the seed is large
 
 Connection = psycopg.Connection[Any]
 BATCH = 100
-SMALL, LARGE = 20_000, 200_000
+SMALL, LARGE = 6_000, 60_000
 
 SEED = """
 INSERT INTO public.tasks (task_type, params, tenant, priority, status, worker_id, attempts, created_at,
@@ -32,19 +35,15 @@ FROM generate_series(1, %(queued)s * 5 / 2) n
 @pytest.fixture(scope="module")
 def sizes(server_url: str) -> Iterator[dict[int, Connection]]:
     """Two databases, one with ten times the rows of the other, two queued to three finished; a busy worker in each."""
-    opened = {}
-    for size in (SMALL, LARGE):
-        name = f"plans_{uuid.uuid4().hex[:12]}"
-        admin(server_url, f"CREATE DATABASE {name} TEMPLATE {TEMPLATE} STRATEGY file_copy")
-        opened[size] = conn = psycopg.connect(database(server_url, name), autocommit=True)
-        conn.execute(SEED, {"queued": size})
-        conn.execute("SELECT FROM shiftboss.claim('w', %s)", [BATCH])
-        conn.execute("VACUUM (ANALYZE) public.tasks")
-    yield opened
-    for conn in opened.values():
-        name = conn.info.dbname
-        conn.close()
-        admin(server_url, f"DROP DATABASE {name} WITH (FORCE)")
+    with contextlib.ExitStack() as stack:
+        opened = {}
+        for size in (SMALL, LARGE):
+            url = stack.enter_context(contextlib.contextmanager(_fresh)(server_url, TEMPLATE))
+            opened[size] = conn = stack.enter_context(psycopg.connect(url, autocommit=True))
+            conn.execute(SEED, {"queued": size})
+            conn.execute("SELECT FROM shiftboss.claim('w', %s)", [BATCH])
+            conn.execute("VACUUM (ANALYZE) public.tasks")
+        yield opened
 
 
 def held(conn: Connection) -> dict[str, Any]:
