@@ -84,6 +84,27 @@ async def test_lists_are_quick_beside_many_tasks(db: Database) -> None:
         assert time.perf_counter() - began < 0.5, status
 
 
+async def test_a_large_backlog_is_counted_in_part_and_no_queue_is_left_out(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shiftboss.db.insights.fleet.COUNTED", 5)
+    early = [NewTask(task_type="a", queue="early") for _ in range(6)]
+    await db.tasks.enqueue(early[:4])
+    assert [(row["queued"], row["more"]) for row in await db.insights.fleet.depths(fresh=True)] == [
+        (4, False)
+    ]
+    await db.tasks.enqueue(early[4:])
+    await db.tasks.enqueue([NewTask(task_type="a", queue="late") for _ in range(3)])
+    found = await db.insights.fleet.depths(fresh=True)
+    assert [(row["name"], row["queued"], row["more"]) for row in found] == [
+        ("early", 5, True),
+        ("late", 1, True),
+    ]
+    assert all(row["oldest_seconds"] is not None for row in found)
+    exact = await db.insights.fleet.queues(fresh=True)
+    assert [row["queued"] for row in exact] == [6, 3]
+
+
 async def test_detail_tells_attempts_and_why(db: Database) -> None:
     ((id, _),) = await db.tasks.enqueue([NewTask(task_type="render")])
     detail = await db.insights.tasks.detail(id)

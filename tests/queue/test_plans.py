@@ -76,6 +76,8 @@ CALLS: dict[str, tuple[str, Callable[[Connection], dict[str, Any]]]] = {
     "extend": ("SELECT shiftboss.extend(%(ids)s, %(leases)s, '1 minute')", held),
     "beat": ("SELECT * FROM shiftboss.beat('w', %(leases)s)", held),
     "rescue": ("SELECT * FROM shiftboss.rescue(100)", silent),
+    "depths": ("SELECT * FROM shiftboss.queues_within(1000)", nothing),  # what the pages show
+    "latency": ("SELECT * FROM shiftboss.latency()", nothing),
 }  # fmt: skip
 
 

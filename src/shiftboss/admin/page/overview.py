@@ -42,7 +42,7 @@ async def _glance(db: Database) -> dict[str, Any]:
     return {
         "counts": await db.insights.overview.counts(),
         "slots": await db.health.metrics(),
-        "queues": await db.insights.fleet.queues(),
+        "queues": await db.insights.fleet.depths(),
         "latency": await db.insights.series.latency(),
     }
 
@@ -122,7 +122,7 @@ def _percent(value: float) -> str:
 async def _current(db: Database) -> dict[str, Any]:
     return {
         "runs": await db.runs.active(),
-        "queues": await db.insights.fleet.queues(),
+        "queues": await db.insights.fleet.depths(),
         "providers": await db.insights.providers.status(),
     }
 

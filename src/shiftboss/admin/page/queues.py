@@ -21,6 +21,7 @@ from shiftboss.admin.page.markup import (
     span,
     table,
 )
+from shiftboss.db.insights.fleet import COUNTED
 from shiftboss.model.access import Principal, Role
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ WAKES = frozenset({"event"})
 async def build(screen: Screen) -> None:
     screen.title("Queues")
     fleet = screen.desk.db.insights.fleet
-    await screen.live(screen.sampler.reading("queues", lambda: fleet.queues(fresh=True), 5.0, WAKES), _page)
+    await screen.live(screen.sampler.reading("queues", lambda: fleet.depths(fresh=True), 5.0, WAKES), _page)
     await screen.live(screen.sampler.reading("types", fleet.types, 10.0, WAKES), _types)
     _steer(screen)
 
@@ -89,7 +90,7 @@ def _named(values: dict[str, str]) -> tuple[Kind, str]:
 
 async def _limit_form(screen: Screen, kind: Kind, name: str) -> Markup:
     fleet = screen.desk.db.insights.fleet
-    rows = await fleet.types() if kind == "task_type" else await fleet.queues()
+    rows = await fleet.types() if kind == "task_type" else await fleet.depths()
     now: dict[str, Any] = next((row for row in rows if row["name"] == name), {})
     per_key = (
         field("max_per_key", "At a time per concurrency key", now.get("max_per_key"), "number", "no limit")
@@ -107,7 +108,12 @@ async def _limit_form(screen: Screen, kind: Kind, name: str) -> Markup:
 
 
 def _page(queues: list[dict[str, Any]], may: bool) -> Markup:
-    return card("Queues", queues_table(queues, may=may, full=True))
+    more = f"+ : of the waiting tasks, the {number(COUNTED)} oldest are counted" if _more(queues) else ""
+    return card("Queues", queues_table(queues, may=may, full=True), side=more)
+
+
+def _more(queues: list[dict[str, Any]]) -> bool:
+    return any(queue["more"] for queue in queues)
 
 
 def queues_table(queues: list[dict[str, Any]], *, may: bool = False, full: bool = False) -> Markup:
@@ -125,7 +131,7 @@ def _row(queue: dict[str, Any], full: bool) -> tuple[Any, ...]:
     return (
         link("/tasks?queue={}", queue["name"], queue["name"]),
         _state(queue, why=full),
-        number(queue["queued"]),
+        number(queue["queued"]) + ("+" if queue["more"] and queue["queued"] else ""),
         number(queue["running"]),
         age(queue["oldest_seconds"] or 0.0) if queue["queued"] else None,
         queue["workers"],

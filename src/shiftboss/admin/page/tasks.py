@@ -25,6 +25,7 @@ from shiftboss.admin.page.markup import (
     when,
 )
 from shiftboss.db.insights import TaskFilter
+from shiftboss.db.insights.tasklist import STRETCH
 from shiftboss.model.access import Principal
 from shiftboss.model.errors import UsageError
 
@@ -83,7 +84,7 @@ def _moment(query: QueryParams, name: str) -> datetime | None:
 
 async def _filter(screen: Screen, wanted: TaskFilter) -> Markup:
     insights = screen.desk.db.insights
-    queues = [queue["name"] for queue in await insights.fleet.queues()]
+    queues = [queue["name"] for queue in await insights.fleet.depths()]
     query = screen.query
     return card(
         "Filter",
@@ -153,15 +154,24 @@ def steer_one(screen: Screen) -> None:
 
 def _list(seen: dict[str, Any], may: bool) -> Markup:
     items = seen["items"]
-    if not items and seen["next"] is None:
-        return card("Tasks", _none(seen))
+    if not items:
+        return card("Tasks", _none(seen)) + _pager(seen)
     rows = [_row(task, may, seen["hide"]) for task in items]
     heads = ("Task", "Type", "Queue", "Status", "Params", "#Tries", "Worker", "Made", "About", "#Action")
     shown = table(heads, rows, caption="Tasks", keys=[task["id"] for task in items])
-    return card("Tasks", shown) + _pager(seen)
+    bounded = seen["next"] is not None and len(items) < SHOWN
+    return card("Tasks", shown, side=_looked() if bounded else "") + _pager(seen)
+
+
+def _looked() -> str:
+    return f"found in a stretch of {number(STRETCH)} tasks of each status; Older goes on from there"
 
 
 def _none(seen: dict[str, Any]) -> Markup:
+    if seen["next"] is not None:
+        return empty(
+            f"No match in this stretch of {number(STRETCH)} tasks of each status", "Press Older to go on."
+        )
     if seen["base"]:
         return empty("No task matches", html("Widen the filter, or {}.", link("/tasks", "show all tasks")))
     sql = "INSERT INTO tasks (task_type, params) VALUES ('hello', '{}')"

@@ -11,11 +11,16 @@ from shiftboss.db.insights.kept import Kept
 if TYPE_CHECKING:
     from shiftboss.db.database import Database
 
+COUNTED = 40_000
+
 
 class Fleet:
     def __init__(self, db: Database) -> None:
         self._db = db
         self._queues: Kept[list[Row]] = Kept(lambda: db.fetch("SELECT * FROM shiftboss.queues ORDER BY name"))
+        self._depths: Kept[list[Row]] = Kept(
+            lambda: db.fetch("SELECT * FROM shiftboss.queues_within(%s) ORDER BY name", [COUNTED])
+        )
 
     async def workers(self, *, status: str | None = None) -> list[dict[str, Any]]:
         """Every member of the fleet with its health, current task and today's work."""
@@ -44,6 +49,10 @@ class Fleet:
     async def queues(self, *, fresh: bool = False) -> list[Row]:
         """Every queue that has tasks, workers, a pause or a limit."""
         return await self._queues.get(fresh=fresh)
+
+    async def depths(self, *, fresh: bool = False) -> list[Row]:
+        """The same at a bounded cost: where `more`, only the oldest waiting tasks are counted."""
+        return await self._depths.get(fresh=fresh)
 
     async def types(self) -> list[Row]:
         """Every task type that is known, paused or limited, with the queues it was seen in."""

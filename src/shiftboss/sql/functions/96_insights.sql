@@ -27,3 +27,48 @@ RETURNS TABLE (p50_ms double precision, avg_ms double precision, max_ms double p
             AND generation_processed_at > shiftboss.now() - interval '1 hour'
           ORDER BY generation_processed_at DESC LIMIT p_sample) x
 $$;
+
+-- What the view shiftboss.queues tells, at a bounded cost beside any backlog: of the waiting tasks the p_most oldest are
+-- counted, and `more` says that there are others. A queue whose tasks are all among the others counts one; the oldest of
+-- each queue is found by the claim's index in any case.
+CREATE OR REPLACE FUNCTION shiftboss.queues_within(p_most bigint)
+RETURNS TABLE (name text, queued bigint, ready bigint, running bigint, oldest_seconds double precision, paused boolean,
+    pause_reason text, paused_at timestamptz, max_running int, rate int, rate_seconds double precision, workers bigint,
+    more boolean)
+LANGUAGE sql STABLE AS $$
+    WITH seen AS MATERIALIZED (
+        SELECT queue, hold, coalesce(run_at, created_at) AS due FROM public.tasks
+        WHERE status = 'Queued' ORDER BY created_at LIMIT p_most
+    ), waiting AS (
+        SELECT queue, count(*) AS queued,
+            -- a subquery, so that the clock is asked once and not per row
+            count(*) FILTER (WHERE hold IS NULL AND due <= (SELECT shiftboss.now())) AS ready
+        FROM seen GROUP BY queue
+    ), first AS (
+        SELECT l.queue, min(t.due) AS due
+        FROM (SELECT DISTINCT lane, queue FROM shiftboss.lanes) l CROSS JOIN LATERAL (
+            SELECT coalesce(t.run_at, t.created_at) AS due FROM public.tasks t
+            WHERE t.status = 'Queued' AND t.hold IS NULL
+              AND shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires) = l.lane
+            ORDER BY shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires),
+                coalesce(t.run_at, t.created_at), t.id LIMIT 1) t
+        GROUP BY l.queue
+    ), busy AS (
+        SELECT queue, count(*) AS running FROM public.tasks WHERE status = 'In Progress' GROUP BY queue
+    ), names AS (
+        SELECT queue AS name FROM waiting UNION SELECT queue FROM busy UNION SELECT queue FROM shiftboss.lanes
+        UNION SELECT name FROM shiftboss.pauses WHERE kind = 'queue'
+        UNION SELECT name FROM shiftboss.limits WHERE kind = 'queue'
+        UNION SELECT unnest(queues) FROM public.workers WHERE status = 'active'
+    )
+    SELECT n.name, greatest(w.queued, (f.queue IS NOT NULL)::int), coalesce(w.ready, 0), coalesce(b.running, 0),
+        greatest(extract(epoch FROM shiftboss.now() - f.due), 0)::double precision,
+        p.name IS NOT NULL, p.reason, p.paused_at, l.max_running, l.rate,
+        extract(epoch FROM l.rate_period)::double precision,
+        (SELECT count(*) FROM public.workers w WHERE w.status = 'active' AND (w.queues IS NULL OR n.name = ANY (w.queues))),
+        (SELECT count(*) FROM seen) >= p_most
+    FROM names n LEFT JOIN waiting w ON w.queue = n.name LEFT JOIN first f ON f.queue = n.name
+    LEFT JOIN busy b ON b.queue = n.name
+    LEFT JOIN shiftboss.pauses p ON p.kind = 'queue' AND p.name = n.name
+    LEFT JOIN shiftboss.limits l ON l.kind = 'queue' AND l.name = n.name
+$$;
