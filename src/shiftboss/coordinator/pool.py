@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify
+from itertools import compress
 from typing import Any
 
 # rank, load, special, turn, index: the smallest is the best worker
@@ -74,20 +75,23 @@ class Pool:
     def __init__(self, workers: Sequence[Candidate]) -> None:
         self.workers = workers
         self.free = [worker.free for worker in workers]
-        self.load = [1 - worker.free / max(worker.slots, 1) for worker in workers]
+        self._slots = [max(worker.slots, 1) for worker in workers]
+        self.load = [1 - free / slots for free, slots in zip(self.free, self._slots, strict=True)]
         self.turns = [worker.turn for worker in workers]
         self.ready = _mask(i for i, w in enumerate(workers) if w.free > 0 and w.usable)
         self._queues = _index(workers, lambda worker: worker.queues)
         self._types = _index(workers, lambda worker: worker.task_types)
         self._needs: dict[str, int] = {}
+        self._members: dict[int, list[int]] = {}
         self._special = [worker.special for worker in workers]
         self._ranks: dict[tuple[bool, str | None], list[int]] = {}
 
-    def take(self, index: int, turn: int) -> None:
-        """One slot of this worker is taken."""
-        self.free[index] -= 1
-        self.load[index] = 1 - self.free[index] / self.workers[index].slots
+    def take(self, index: int, turn: int) -> float:
+        """One slot of this worker is taken; its load then."""
+        self.free[index] = free = self.free[index] - 1
+        self.load[index] = load = 1 - free / self._slots[index]
         self.turns[index] = turn
+        return load
 
     def queue(self, mask: int, urgent: bool, region: str | None) -> list[Entry]:
         """A heap of the workers of a set that have a slot free, the best one first."""
@@ -111,8 +115,10 @@ class Pool:
 
     def indexes(self, mask: int) -> list[int]:
         """The members of a set."""
-        text = bin(mask)[:1:-1]
-        return [index for index, bit in enumerate(text) if bit == "1"]
+        if mask not in self._members:
+            bits = bin(mask)[:1:-1]
+            self._members[mask] = list(compress(range(len(bits)), map("1".__eq__, bits)))
+        return self._members[mask]
 
     def lacking(self, queue: str, task_type: str, requires: Mapping[str, Any] | None) -> str:
         """What it is that nobody has, in figures."""

@@ -90,12 +90,13 @@ class _Flow:
 
 
 class _Cursor:
-    """How far a lane has been given out, and to whom it may go."""
+    """How far a lane has been given out, and to whom it may go: a heap of workers for each region."""
 
-    __slots__ = ("at", "end", "lane", "mask")
+    __slots__ = ("at", "end", "heaps", "lane", "mask")
 
     def __init__(self, lane: Lane, mask: int) -> None:
         self.lane, self.mask, self.at, self.end = lane, mask, 0, len(lane.ids)
+        self.heaps: dict[str | None, list[Entry]] = {}
 
 
 def schedule(snapshot: Snapshot) -> Plan:
@@ -132,14 +133,15 @@ class _Round:
                 if not flow.lanes:
                     heappop(flows)
                 continue
-            self._now = max(self._now, had)
-            flow.had = self._had[flow.name] = had + flow.share
+            if had > self._now:
+                self._now = had
+            self._had[flow.name] = had + flow.share
             if cursor.at == cursor.end:
                 flow.lanes.popleft()
-            else:
+            elif len(flow.lanes) > 1:
                 flow.lanes.rotate(-1)
             if flow.lanes:
-                heapreplace(flows, (flow.had, n, flow))
+                heapreplace(flows, (had + flow.share, n, flow))
             else:
                 heappop(flows)
 
@@ -159,33 +161,42 @@ class _Round:
 
     def _give(self, cursor: _Cursor) -> bool:
         """Hand the lane's next task to the best worker; False: nobody has a slot for this lane."""
-        lane = cursor.lane
-        index = self._best(cursor.mask, lane.priority >= Priority.HIGH, lane.regions[cursor.at])
+        lane, at = cursor.lane, cursor.at
+        region = lane.regions[at]
+        heap = cursor.heaps.get(region)
+        if heap is None:
+            heap = cursor.heaps[region] = self._heap(cursor.mask, lane.priority >= Priority.HIGH, region)
+        index = self._best(heap)
         if index is None:
             self.reasons[lane.lane] = self._why(lane, cursor.mask)
             return False
-        self.assignments.append(Given(lane.ids[cursor.at], self._pool.workers[index].id))
-        cursor.at += 1
+        self.assignments.append(Given(lane.ids[at], self._pool.workers[index].id))
+        cursor.at = at + 1
         return True
 
-    def _best(self, mask: int, urgent: bool, region: str | None) -> int | None:
-        """Heaps are sorted when made; an entry that went stale since is put in its place when it comes up."""
+    def _heap(self, mask: int, urgent: bool, region: str | None) -> list[Entry]:
         key = (mask, urgent, region)
-        heap = self._heaps.get(key)
-        if heap is None:
-            heap = self._heaps[key] = self._pool.queue(mask, urgent, region)
-        free, load, turns = self._pool.free, self._pool.load, self._pool.turns
+        if key not in self._heaps:
+            self._heaps[key] = self._pool.queue(mask, urgent, region)
+        return self._heaps[key]
+
+    def _best(self, heap: list[Entry]) -> int | None:
+        """Take a slot of the best worker. An entry that went stale is put in its place when it comes up."""
+        pool = self._pool
+        free, turns = pool.free, pool.turns
         while heap:
-            rank, _, special, seen_turn, index = heap[0]
+            rank, _, special, turn, index = heap[0]
             if not free[index]:
                 heappop(heap)
-            elif seen_turn != turns[index]:
-                heapreplace(heap, (rank, load[index], special, turns[index], index))
-            else:
-                self.turn += 1
-                self._used.add(index)
-                self._pool.take(index, self.turn)
-                return index
+                continue
+            if turn != turns[index]:
+                heapreplace(heap, (rank, pool.load[index], special, turns[index], index))
+                continue
+            self.turn = turn = self.turn + 1
+            self._used.add(index)
+            load = pool.take(index, turn)
+            heapreplace(heap, (rank, load, special, turn, index))
+            return index
         return None
 
     def _why(self, lane: Lane, mask: int) -> Why:
