@@ -63,6 +63,7 @@ async def test_every_changing_route_refuses_a_viewer(as_role, url: str) -> None:
     bodies = {
         "/workers/run": {"bot": "verify"},
         "/tasks": {"task_type": "t"},
+        "/schedules/{name}": {"cron": "0 3 * * *", "task_type": "t"},
         "/tokens": {"name": "n", "role": "viewer"},
     }
     for method, path in calls:

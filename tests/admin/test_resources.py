@@ -148,6 +148,31 @@ async def test_the_other_rooms(api: httpx.AsyncClient, db: Database) -> None:
     assert choices["cities"]["rotterdam"] == "Rotterdam"
 
 
+async def test_schedules_are_made_changed_and_checked(api: httpx.AsyncClient, db: Database) -> None:
+    nightly = f"{V1}/schedules/nightly"
+    body = {
+        "cron": "0 3 * * *",
+        "task_type": "cleanup",
+        "params": {"days": 7},
+        "queue": "slow",
+        "priority": 1,
+        "tenant": "acme",
+        "requires": {"gpu": True},
+        "timezone": "Europe/Madrid",
+    }
+    made = (await api.put(nightly, json=body)).json()
+    assert (made["name"], made["timezone"], made["missed"]) == ("nightly", "Europe/Madrid", "latest")
+    wanted = {key: body[key] for key in ("task_type", "params", "queue", "priority", "tenant", "requires")}
+    assert made["task"] == wanted
+    changed = (await api.put(nightly, json=body | {"cron": "0 4 * * *", "missed": "skip"})).json()
+    assert (changed["cron"], changed["missed"]) == ("0 4 * * *", "skip")
+    for bad in ({"cron": "often"}, {"timezone": "Nowhere"}, {"requires": {"wings": 2}}, {"priority": 101}):
+        assert (await api.put(nightly, json=body | bad)).status_code == 422, bad
+    (row,) = await db.schedules.all()
+    assert row["cron"] == "0 4 * * *"
+    assert await db.fetch("SELECT FROM public.tasks") == []
+
+
 async def test_probes_and_document(api: httpx.AsyncClient) -> None:
     assert (await api.get("/healthz")).json() == {"status": "ok"}
     assert (await api.get("/readyz")).json() == {"status": "ok"}

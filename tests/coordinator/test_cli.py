@@ -24,9 +24,16 @@ def command(database_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
 
 def test_schedules(command) -> None:  # type: ignore[no-untyped-def]
     words = ("0 3 * * *", "cleanup", "--params", '{"days": 7}', "-z", "Europe/Madrid", "-q", "slow")
+    words += ("--tenant", "acme", "--requires", '{"gpu": true}')
     assert "nightly: next at" in command("schedule", "add", "nightly", *words)
     [row] = json.loads(command("schedule", "list", "--json"))
-    assert row["task"] == {"task_type": "cleanup", "params": {"days": 7}, "queue": "slow"}
+    assert row["task"] == {
+        "task_type": "cleanup",
+        "params": {"days": 7},
+        "queue": "slow",
+        "tenant": "acme",
+        "requires": {"gpu": True},
+    }
     command("schedule", "pause", "nightly")
     assert "\tpaused\t" in command("schedule", "list")
     command("schedule", "resume", "nightly")
@@ -38,6 +45,8 @@ def test_schedules(command) -> None:  # type: ignore[no-untyped-def]
 def test_bad_schedules_change_nothing(command) -> None:  # type: ignore[no-untyped-def]
     assert "cron expression" in command("schedule", "add", "x", "often", "cleanup", code=2)
     assert "not JSON" in command("schedule", "add", "x", "* * * * *", "c", "--params", "{", code=2)
+    wings = ("--requires", '{"wings": 2}')
+    assert "no key" in command("schedule", "add", "x", "* * * * *", "c", *wings, code=4)
     assert "time zone" in command("schedule", "add", "x", "* * * * *", "c", "-z", "Nowhere", code=2)
     assert json.loads(command("schedule", "list", "--json")) == []
 

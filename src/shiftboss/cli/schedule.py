@@ -45,6 +45,10 @@ def add(
     task_type: Annotated[str, typer.Argument(help="which handler to run")],
     params: Annotated[str, typer.Option("--params", help="its arguments, as a JSON object")] = "{}",
     queue: Annotated[str | None, typer.Option("--queue", "-q")] = None,
+    tenant: Annotated[str | None, typer.Option("--tenant", help="on whose account it is")] = None,
+    requires: Annotated[
+        str | None, typer.Option("--requires", help="what its worker must have, as in '{\"gpu\": true}'")
+    ] = None,
     priority: Annotated[int | None, typer.Option("--priority", min=0, max=100)] = None,
     timezone: Annotated[str, typer.Option("--timezone", "-z", help="whose clock it goes by")] = "UTC",
     missed: Annotated[str, typer.Option("--missed", help="late ticks: latest, all or skip")] = "latest",
@@ -53,11 +57,11 @@ def add(
 
     Example: shiftboss schedule add nightly '0 3 * * *' cleanup --timezone Europe/Madrid
     """
-    from shiftboss.coordinator.cron import Cron, register
+    from shiftboss.coordinator.cron import Cron, register, task
 
-    task: dict[str, Any] = {"task_type": task_type, "params": _object(params)}
-    task |= {k: v for k, v in (("queue", queue), ("priority", priority)) if v is not None}
-    wanted = Cron(name=name, cron=cron, task=task, timezone=timezone, missed=missed)  # type: ignore[arg-type]
+    needs = None if requires is None else _object(requires, "--requires")
+    order = task(task_type, _object(params), queue=queue, priority=priority, tenant=tenant, requires=needs)
+    wanted = Cron(name=name, cron=cron, task=order, timezone=timezone, missed=missed)  # type: ignore[arg-type]
     wanted.check()
     ask(lambda db: register(db, [wanted]))
     row = ask(lambda db: db.schedules.get(name))
@@ -93,11 +97,11 @@ def _set_paused(name: str, paused: bool) -> None:
     typer.echo(f"{name}: {'paused' if paused else 'resumed'}")
 
 
-def _object(text: str) -> dict[str, Any]:
+def _object(text: str, option: str = "--params") -> dict[str, Any]:
     try:
         value = json.loads(text)
     except ValueError as error:
-        raise UsageError(f"--params is not JSON: {error}") from None
+        raise UsageError(f"{option} is not JSON: {error}") from None
     if not isinstance(value, dict):
-        raise UsageError("--params must be a JSON object", hint="for example: --params '{\"days\": 7}'")
+        raise UsageError(f"{option} must be a JSON object", hint="for example: --params '{\"days\": 7}'")
     return value

@@ -103,8 +103,15 @@ async def register(db: Database, crons: Iterable[Cron]) -> None:
     for cron in crons:
         cron.check()
     for cron in crons:
+        await db.schedules.rehearse(cron.task)
         first = next_tick(cron.cron, cron.timezone, await _now(db))
         await db.schedules.put(cron.name, cron.cron, cron.timezone, cron.task, cron.missed, first)
+
+
+def task(task_type: str, params: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    """What a schedule enqueues; fields that are None are left to the database."""
+    given = {name: value for name, value in fields.items() if value is not None}
+    return {"task_type": task_type, "params": params} | given
 
 
 async def set_paused(db: Database, name: str, paused: bool) -> None:

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from psycopg import Rollback
 from psycopg.types.json import Jsonb
 
 from shiftboss.db.connection import Row
@@ -35,6 +36,12 @@ class Schedules:
         )
         await self._db.execute("SELECT pg_notify('shiftboss_schedules', %s)", [name])
         return bool(row and row["made"])
+
+    async def rehearse(self, task: dict[str, Any]) -> None:
+        """Enqueue the task and take it back: what would be refused at each tick is refused now."""
+        async with self._db.transaction() as conn:
+            await conn.execute("SELECT * FROM shiftboss.enqueue(%s)", [Jsonb([task])])
+            raise Rollback
 
     async def remove(self, name: str) -> bool:
         return await self._db.execute("DELETE FROM shiftboss.schedules WHERE name = %s", [name]) > 0

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 from uuid import UUID
 
+from pydantic import Field
+
 from shiftboss.admin.access import Caller
-from shiftboss.admin.api.common import Done, Out, PathName, make_router
+from shiftboss.admin.api.common import Done, In, Name, Out, PathName, make_router
 from shiftboss.admin.desk import At
 from shiftboss.admin.problems import responses
+from shiftboss.coordinator.cron import Cron, Missed, task
 
 router = make_router("schedules")
 
@@ -26,10 +29,30 @@ class Schedule(Out):
     last_task_id: UUID | None
 
 
+class PutSchedule(In):
+    cron: Name = Field(examples=["0 3 * * *"])
+    task_type: Name = Field(examples=["cleanup"])
+    params: dict[str, Any] = Field(default_factory=dict, examples=[{"days": 7}])
+    queue: Name | None = None
+    priority: Annotated[int, Field(ge=0, le=100)] | None = None
+    tenant: Name | None = None
+    requires: dict[str, Any] | None = Field(default=None, examples=[{"gpu": True}])
+    timezone: Name = Field(default="UTC", examples=["Europe/Madrid"])
+    missed: Missed = Field(default="latest", description="what becomes of late ticks")
+
+
 @router.get("/schedules")
 async def schedules(desk: At, who: Caller) -> list[Schedule]:
     """Every schedule with its next and last tick."""
     return [Schedule.model_validate(row) for row in await desk.db.schedules.all()]
+
+
+@router.put("/schedules/{name}", responses=responses(404))
+async def put(name: PathName, body: PutSchedule, desk: At, who: Caller) -> Schedule:
+    """Make a schedule, or change the one of that name; unless its times change it keeps its next tick."""
+    fields = body.model_dump(exclude={"cron", "timezone", "missed"})
+    cron = Cron(name=name, cron=body.cron, task=task(**fields), timezone=body.timezone, missed=body.missed)
+    return Schedule.model_validate(await desk.commands.put_schedule(who, cron))
 
 
 @router.post("/schedules/{name}/pause", responses=responses(404))
