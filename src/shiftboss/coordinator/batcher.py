@@ -57,18 +57,9 @@ class Batcher(Generic[Item, Answer]):
                     await self._do([one])
                 return
             for _, future in batch:
-                _settle(future, error=error)
+                if not future.done():  # else who asked has gone
+                    future.set_exception(error)
             return
         for (_, future), answer in zip(batch, answers, strict=True):
-            _settle(future, answer)
-
-
-def _settle(
-    future: asyncio.Future[Answer], answer: Answer | None = None, error: Exception | None = None
-) -> None:
-    if future.done():  # who asked has gone
-        return
-    if error is not None:
-        future.set_exception(error)
-    else:
-        future.set_result(answer)  # type: ignore[arg-type]
+            if not future.done():
+                future.set_result(answer)

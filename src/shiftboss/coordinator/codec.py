@@ -13,14 +13,14 @@ import orjson
 from shiftboss.coordinator.proto import fleet_pb2 as pb
 from shiftboss.coordinator.refusals import invalid
 from shiftboss.db.fleet import Ended, Given
-from shiftboss.model.worker import Capabilities, Member, ResourceLimits
+from shiftboss.model.worker import Capabilities, Member, ResourceLimits, Speed
 
 PROTOCOL = 1
 MAX_NAME = 200
 MAX_NAMES = 1000
 MAX_SLOTS = 10_000
 MAX_METADATA = 16 * 1024
-SPEEDS = ("fast", "standard", "thorough")
+SPEEDS: dict[str, Speed] = {"fast": "fast", "standard": "standard", "thorough": "thorough"}
 
 
 def micros(moment: datetime | None) -> int:
@@ -87,7 +87,8 @@ def plain(text: str) -> str:
 def member(request: pb.RegisterWorkerRequest, lease_seconds: float) -> Member:
     """A registration, checked."""
     can, has = request.capabilities, request.resource_limits
-    if can.processing_speed and can.processing_speed not in SPEEDS:
+    speed = SPEEDS.get(can.processing_speed or "standard")
+    if speed is None:
         raise invalid(f"processing_speed {can.processing_speed[:50]!r} is none of {', '.join(SPEEDS)}")
     slots = number(can.max_concurrent_tasks, "max_concurrent_tasks", 1, MAX_SLOTS)
     lease = request.lease_seconds
@@ -99,7 +100,7 @@ def member(request: pb.RegisterWorkerRequest, lease_seconds: float) -> Member:
             task_types=names(can.task_types, "task_types") or None,
             ai_providers=names(can.ai_providers, "ai_providers"),
             max_concurrent_tasks=int(slots),
-            processing_speed=can.processing_speed or "standard",  # type: ignore[arg-type]
+            processing_speed=speed,
             specialized_features=names(can.specialized_features, "specialized_features"),
         ),
         resource_limits=ResourceLimits(

@@ -12,6 +12,7 @@ import structlog
 from shiftboss.model.errors import DatabaseError, DatabaseUnavailable
 
 log = structlog.get_logger()
+Context = grpc.aio.ServicerContext[Any, Any]
 Handler = TypeVar("Handler", bound=Callable[..., Awaitable[Any]])
 
 
@@ -67,7 +68,7 @@ def answering(handler: Handler) -> Handler:
     """Let a handler of the service end in a status for whatever it raises."""
 
     @functools.wraps(handler)
-    async def call(self: Any, request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+    async def call(self: Any, request: Any, context: Context) -> Any:
         try:
             return await handler(self, readable(request), context)
         except Exception as error:

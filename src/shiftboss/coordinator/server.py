@@ -17,6 +17,7 @@ from shiftboss.coordinator.parsing import LenientParsing
 from shiftboss.coordinator.proto import fleet_pb2, fleet_pb2_grpc
 from shiftboss.coordinator.registry import Registry
 from shiftboss.coordinator.service import FleetService
+from shiftboss.coordinator.streams import Parts
 from shiftboss.db import Database
 from shiftboss.lifecycle import Service
 from shiftboss.model.errors import ConfigError, ShiftbossError
@@ -55,7 +56,7 @@ class Coordinator(Service):
         self.port = self._bind(server)
         registry = Registry(self._db, self._settings)
         dispatcher = Dispatcher(self._db, registry, self._settings, self.address, self._listen_url)
-        fleet = FleetService(self._db, registry, dispatcher, self._settings, self.address)
+        fleet = FleetService(Parts(self._db, registry, dispatcher, self._settings, self.address))
         fleet_pb2_grpc.add_FleetServicer_to_server(fleet, server)  # type: ignore[no-untyped-call]
         checks = health.aio.HealthServicer()  # type: ignore[attr-defined]
         health_pb2_grpc.add_HealthServicer_to_server(checks, server)

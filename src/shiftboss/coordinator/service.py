@@ -10,38 +10,21 @@ import grpc
 
 from shiftboss.coordinator import codec
 from shiftboss.coordinator.batcher import Batcher
-from shiftboss.coordinator.dispatch import Dispatcher
 from shiftboss.coordinator.proto import fleet_pb2 as pb
 from shiftboss.coordinator.proto import fleet_pb2_grpc
-from shiftboss.coordinator.refusals import Refused, answering, invalid, unknown_worker
-from shiftboss.coordinator.registry import Registry
+from shiftboss.coordinator.refusals import Context, Refused, answering, invalid, unknown_worker
 from shiftboss.coordinator.session import Held, Session
-from shiftboss.coordinator.streams import Streams
-from shiftboss.db import Database
+from shiftboss.coordinator.streams import Parts, Streams
 from shiftboss.db.fleet import Ended
-from shiftboss.model.settings import CoordinatorSettings
 from shiftboss.model.worker import Orders
-
-Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class FleetService(fleet_pb2_grpc.FleetServicer):
     """What proto/shiftboss/v1/fleet.proto promises."""
 
-    def __init__(
-        self,
-        db: Database,
-        registry: Registry,
-        dispatcher: Dispatcher,
-        settings: CoordinatorSettings,
-        name: str,
-    ) -> None:
-        self._db = db
-        self._registry = registry
-        self._dispatcher = dispatcher
-        self._settings = settings
-        self._name = name
-        self.streams = Streams(db, registry, dispatcher, settings, name)
+    def __init__(self, parts: Parts) -> None:
+        self._db, self._registry, self._dispatcher, self._settings, self._name = parts
+        self.streams = Streams(parts)
         self._beats: Batcher[dict[str, Any], Orders | None] = Batcher(self._beat_all, gather=0.02)
         self._reports: Batcher[list[Ended], set[UUID]] = Batcher(self._report_all, limit=200)
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from datetime import timedelta
-from typing import Any
+from typing import NamedTuple
 
 import grpc
 import structlog
@@ -14,7 +14,7 @@ import structlog
 from shiftboss.coordinator import codec
 from shiftboss.coordinator.dispatch import Dispatcher
 from shiftboss.coordinator.proto import fleet_pb2 as pb
-from shiftboss.coordinator.refusals import Refused, answering, invalid, readable
+from shiftboss.coordinator.refusals import Context, Refused, answering, invalid, readable
 from shiftboss.coordinator.registry import Registry
 from shiftboss.coordinator.session import Outbox, Session
 from shiftboss.db import Database
@@ -22,28 +22,26 @@ from shiftboss.model.errors import DatabaseError
 from shiftboss.model.settings import CoordinatorSettings
 
 log = structlog.get_logger()
-Context = grpc.aio.ServicerContext[Any, Any]
 Requests = AsyncIterator[pb.AssignTaskRequest]
 
 AFTER_A_REFUSAL = timedelta(seconds=1)
 
 
+class Parts(NamedTuple):
+    """What the calls of one coordinator work with."""
+
+    db: Database
+    registry: Registry
+    dispatcher: Dispatcher
+    settings: CoordinatorSettings
+    name: str
+
+
 class Streams:
     """One reader and one writer per connected worker."""
 
-    def __init__(
-        self,
-        db: Database,
-        registry: Registry,
-        dispatcher: Dispatcher,
-        settings: CoordinatorSettings,
-        name: str,
-    ) -> None:
-        self._db = db
-        self._registry = registry
-        self._dispatcher = dispatcher
-        self._settings = settings
-        self._name = name
+    def __init__(self, parts: Parts) -> None:
+        self._db, self._registry, self._dispatcher, self._settings, self._name = parts
 
     @answering
     async def serve(self, requests: Requests, context: Context) -> None:
