@@ -124,7 +124,7 @@ async def test_a_row_edited_while_it_is_embedded_is_done_again(db: Database, ste
     assert len(steered.calls) == 2
 
 
-async def test_a_row_locked_by_an_open_transaction_does_not_hold_up_the_batch(
+async def test_a_change_that_is_not_committed_holds_up_nobody_and_is_done_afterwards(
     db: Database, steered: Steered
 ) -> None:
     await blog(db)
@@ -132,10 +132,36 @@ async def test_a_row_locked_by_an_open_transaction_does_not_hold_up_the_batch(
     async with db.transaction() as conn:
         await conn.execute("UPDATE blog SET body = 'edited' WHERE id = 1")
         await work(db, steered)
-        assert (await chunks(db)).keys() == {2, 3}
+        assert await chunks(db) == {n: [f"body {n}"] for n in (1, 2, 3)}
+        assert await db.vectorizers.pending(id) == 0
     assert await db.vectorizers.pending(id) == 1
     await work(db, steered)
     assert (await chunks(db))[1] == ["edited"]
+
+
+async def test_a_bulk_update_after_a_single_one_in_the_same_session_stays_quick(db: Database) -> None:
+    """Trigger statements are planned once per session: the plan for one row must do for many."""
+    await blog(db, 5000)
+    id = await make(db, enqueue_existing=False)
+    async with db.transaction() as conn:
+        await conn.execute("UPDATE blog SET body = 'x' WHERE id = 1")
+        await conn.execute("SET LOCAL statement_timeout = '4s'")  # a nested loop would take ten times that
+        await conn.execute("UPDATE blog SET body = body || '.'")
+        await conn.execute("DELETE FROM blog WHERE id <= 2500")
+    assert await db.vectorizers.pending(id) == 2500
+
+
+async def test_a_row_counts_once_wherever_it_waits(db: Database, steered: Steered) -> None:
+    await blog(db)
+    id = await make(db)
+    for n in (1, 2):
+        await db.execute("UPDATE blog SET body = %s WHERE id < 3", [f"edit {n}"])
+    await db.execute("INSERT INTO blog VALUES (4, 't', 'new')")
+    await db.execute("UPDATE blog SET body = 'newer' WHERE id = 4")
+    assert await db.vectorizers.pending(id) == 4
+    await work(db, steered)
+    assert sum(len(call) for call in steered.calls) == 4
+    assert await chunks(db) == {1: ["edit 2"], 2: ["edit 2"], 3: ["body 3"], 4: ["newer"]}
 
 
 async def test_long_texts_are_chunked_and_fewer_chunks_replace_more(db: Database, steered: Steered) -> None:

@@ -23,7 +23,7 @@ from tests.vectorizer.conftest import Steered, blog, make, one, vector_of, work
 Eventually = Callable[..., Awaitable[Any]]
 ROOT = Path(__file__).parents[2]
 ACCOUNTED = """
-SELECT (SELECT count(*) FROM ai._queue_1)
+SELECT (SELECT ai.vectorizer_pending('blog_embedding'))
      + (SELECT count(*) FROM blog b JOIN blog_embedding_store t USING (id)
         WHERE t.chunk = b.body AND NOT EXISTS (SELECT FROM ai._queue_1 q WHERE q.k1 = b.id))
 """

@@ -64,6 +64,7 @@ BEGIN
     v := ai._checked(v);
     v.id := nextval(pg_get_serial_sequence('ai.vectorizer', 'id'));
     v.generation := nextval('ai._generation');
+    v.build := 2;
     v.paused := false;
     v.created_at := shiftboss.now();
     INSERT INTO ai.vectorizer SELECT v.*;
@@ -96,7 +97,7 @@ BEGIN
         batch_size = coalesce(update_vectorizer.batch_size, x.batch_size),
         concurrency = coalesce(update_vectorizer.concurrency, x.concurrency), next_run_at = NULL
     WHERE v_old.id IN (x.id, x.replaces);
-    SELECT * INTO v_old FROM ai.vectorizer x WHERE x.id = v_old.id;
+    SELECT r.* INTO v_old FROM ai.vectorizer x, ai._follow_renames(x) r WHERE x.id = v_old.id;
     v := v_old;
     IF columns IS NOT NULL OR template IS NOT NULL THEN  -- together they say what is embedded
         v.columns := columns;
@@ -173,6 +174,7 @@ BEGIN
         template = v.template, watched = v.watched, chunking = v.chunking, chunk_size = v.chunk_size,
         chunk_overlap = v.chunk_overlap, provider = v.provider, model = v.model, dimensions = v.dimensions,
         index_method = v.index_method, key_columns = v.key_columns, key_types = v.key_types,
+        key_numbers = v.key_numbers, watched_numbers = v.watched_numbers, build = v.build,
         target_view = (SELECT y.target_view FROM ai.vectorizer y WHERE y.id = v_old.id), deferred_until = NULL
     WHERE x.id = v_old.id;
     DELETE FROM ai._vectorizer_error WHERE vectorizer_id = v_old.id;

@@ -7,12 +7,14 @@ DECLARE
     v_count bigint;
 BEGIN
     IF v.generation IS NOT NULL THEN
-        EXECUTE format('SELECT count(*) FROM %s', ai._queue_of(v)) INTO v_count;
+        EXECUTE format('SELECT (SELECT count(*) FROM %1$s) + (SELECT count(*) FROM (SELECT DISTINCT %2$s FROM %3$s l '
+            'WHERE NOT EXISTS (SELECT FROM %1$s q WHERE %4$s)) fresh)', ai._queue_of(v), ai._each_key(v, 'l.k%1$s'),
+            ai._log_of(v), ai._each_key(v, 'q.k%1$s = l.k%1$s', ' AND ')) INTO v_count;
     END IF;
     RETURN coalesce(v_count, 0);
 END $$;
 
--- Exactly how many rows wait, at any size: one entry per row, however often it changed.
+-- Exactly how many rows wait, at any size: each counts once, however often it changed and wherever it stands.
 CREATE OR REPLACE FUNCTION ai.vectorizer_pending(vectorizer anycompatible) RETURNS bigint LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp AS $$ SELECT ai._pending(ai._vectorizer(vectorizer::text)) $$;
 
@@ -21,7 +23,8 @@ SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_due boolean;
 BEGIN
-    EXECUTE format('SELECT EXISTS (SELECT FROM %s WHERE due_at <= $1)', ai._queue_of(v)) INTO v_due USING shiftboss.now();
+    EXECUTE format('SELECT EXISTS (SELECT FROM %s WHERE due_at <= $1) OR EXISTS (SELECT FROM %s)', ai._queue_of(v),
+        ai._log_of(v)) INTO v_due USING shiftboss.now();
     RETURN v_due;
 END $$;
 
@@ -32,23 +35,46 @@ SET search_path = pg_catalog, pg_temp AS $$
     WHERE v.generation IS NOT NULL AND NOT v.paused
       AND coalesce(v.deferred_until, '-infinity') <= shiftboss.now()
       AND coalesce(v.next_run_at, '-infinity') <= shiftboss.now()
-      AND EXISTS (SELECT FROM pg_class WHERE oid = v.source_table)
+      AND ai._trouble(v) IS NULL
       AND (ai._has_due(v) OR v.replaces IS NOT NULL AND ai._pending(v) = 0
            AND NOT EXISTS (SELECT FROM ai._vectorizer_error e WHERE e.vectorizer_id = v.id AND e.final))
     ORDER BY v.id
 $$;
 
--- A run begins: with a schedule, the next one is due a period later. NULL where it may not run now.
-CREATE OR REPLACE FUNCTION ai._vectorizer_begin(p_id int) RETURNS ai.vectorizer LANGUAGE sql
+-- A run begins: with a schedule, the next one is due a period later. What changed in the source's shape is followed first.
+-- NULL where it may not run now.
+CREATE OR REPLACE FUNCTION ai._vectorizer_begin(p_id int) RETURNS ai.vectorizer LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
-    UPDATE ai.vectorizer v SET next_run_at = shiftboss.now() + v.schedule
-    WHERE v.id = p_id AND v.generation IS NOT NULL AND NOT v.paused
-      AND coalesce(v.deferred_until, '-infinity') <= shiftboss.now()
-    RETURNING v.*
-$$;
+DECLARE
+    v ai.vectorizer;
+BEGIN
+    UPDATE ai.vectorizer x SET next_run_at = shiftboss.now() + x.schedule
+    WHERE x.id = p_id AND x.generation IS NOT NULL AND NOT x.paused
+      AND coalesce(x.deferred_until, '-infinity') <= shiftboss.now() AND ai._trouble(x) IS NULL
+    RETURNING x.* INTO v;
+    IF FOUND THEN
+        v := ai._follow_renames(v);
+        PERFORM ai._follow_partitions(v);
+    END IF;
+    RETURN v;
+END $$;
 
--- Take up to p_limit rows that are due, and read them. Two statements on purpose: the second sees at least what the
--- ticket stands for. A row that is gone from the source comes with present = false.
+-- Move entries from the log to the queue, where each row stands once. A row whose entry a worker holds gets a new ticket, so
+-- that the worker, which embeds its former content, finds its own ticket gone. One at a time: others do without.
+CREATE OR REPLACE FUNCTION ai._fold(v ai.vectorizer) RETURNS void LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF pg_try_advisory_xact_lock(x'58AF'::int, v.generation) THEN
+        EXECUTE format('WITH taken AS (DELETE FROM %1$s WHERE ctid = ANY (ARRAY('
+            'SELECT ctid FROM %1$s LIMIT 10000 FOR UPDATE SKIP LOCKED)) RETURNING %2$s) '
+            'INSERT INTO %3$s AS q (%2$s, due_at) SELECT DISTINCT %2$s, $1 FROM taken '
+            'ON CONFLICT (%2$s) DO UPDATE SET ticket = excluded.ticket, due_at = excluded.due_at, attempts = 0, held = false '
+            'WHERE q.held OR q.attempts > 0', ai._log_of(v), ai._each_key(v, 'k%1$s'), ai._queue_of(v)) USING shiftboss.now();
+    END IF;
+END $$;
+
+-- Take up to p_limit rows that are due, and read them. Statements of their own on purpose: the last sees at least what the
+-- tickets stand for. A row that is gone from the source comes with present = false.
 CREATE OR REPLACE FUNCTION ai._vectorizer_claim(p_id int, p_limit int, p_lease interval)
 RETURNS TABLE (tid text, ticket bigint, present boolean, fields text[]) LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
@@ -61,6 +87,7 @@ BEGIN
     IF NOT FOUND THEN
         RETURN;
     END IF;
+    PERFORM ai._fold(v);
     EXECUTE format('WITH taken AS (UPDATE %1$s q SET due_at = $1 + $2, held = true WHERE q.ctid = ANY (ARRAY('
         'SELECT c.ctid FROM %1$s c WHERE c.due_at <= $1 ORDER BY c.due_at LIMIT $3 FOR UPDATE SKIP LOCKED)) '
         'RETURNING q.ctid) SELECT array_agg(ctid) FROM taken', ai._queue_of(v))
@@ -68,6 +95,7 @@ BEGIN
     IF v_tids IS NULL THEN
         RETURN;
     END IF;
+    v := ai._current(v);
     RETURN QUERY EXECUTE format('SELECT q.ctid::text, q.ticket, s.%I IS NOT NULL, ARRAY[%s] FROM %s q LEFT JOIN %s s ON %s '
         'WHERE q.ctid = ANY ($1)', v.key_columns[1],
         (SELECT string_agg(format('s.%I::text', c), ', ' ORDER BY n) FROM unnest(v.watched) WITH ORDINALITY w (c, n)),

@@ -43,6 +43,6 @@ DECLARE
 BEGIN
     RETURN QUERY EXECUTE format('SELECT t.distance, %1$s, t.chunk_seq, t.chunk, to_jsonb(s) FROM '
         '(SELECT *, embedding OPERATOR(%2$s.<=>) $1 AS distance FROM %3$s ORDER BY embedding OPERATOR(%2$s.<=>) $1 LIMIT $2) t '
-        'JOIN %4$s s ON %5$s ORDER BY t.distance', ai._key_json(v, 's.%2$I'), ai._vector_schema(), v.target_table,
-        v.source_table, ai._each_key(v, 's.%2$I = t.%2$I', ' AND ')) USING query, max_results;
+        'JOIN %4$s s ON %5$s ORDER BY t.distance', ai._key_json(v, 't.%2$I'), ai._vector_schema(), v.target_table,
+        v.source_table, ai._same_key(v)) USING query, max_results;
 END $$;

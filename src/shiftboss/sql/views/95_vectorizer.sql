@@ -2,6 +2,7 @@
 CREATE OR REPLACE VIEW ai.vectorizer_status AS
 SELECT v.id, v.name, v.source_table, v.target_table, v.target_view, v.provider, v.model, v.dimensions,
        CASE WHEN NOT EXISTS (SELECT FROM pg_class WHERE oid = v.source_table) THEN 'source dropped'
+            WHEN t.trouble IS NOT NULL THEN 'column dropped'
             WHEN v.paused THEN 'paused'
             WHEN v.deferred_until > shiftboss.now() THEN 'deferred'
             WHEN r.id IS NOT NULL THEN 'updating'
@@ -17,10 +18,12 @@ SELECT v.id, v.name, v.source_table, v.target_table, v.target_view, v.provider, 
        u.pending AS update_pending,
        v.deferred_until,
        CASE WHEN v.deferred_until > shiftboss.now() THEN v.defer_reason END AS defer_reason,
-       p.success_count, p.error_count, p.last_success_at, p.last_error_at, p.last_error_message
+       p.success_count, p.error_count, p.last_success_at, p.last_error_at, p.last_error_message,
+       t.trouble
 FROM ai.vectorizer v
 LEFT JOIN ai.vectorizer r ON r.replaces = v.id
 CROSS JOIN LATERAL (SELECT ai._pending(v) AS pending) q
+CROSS JOIN LATERAL (SELECT ai._trouble(v) AS trouble) t
 LEFT JOIN LATERAL (SELECT ai._pending(r) AS pending WHERE r.id IS NOT NULL) u ON true
 LEFT JOIN LATERAL (SELECT count(*) FILTER (WHERE NOT x.final) AS retrying, count(*) FILTER (WHERE x.final) AS failed
                    FROM ai._vectorizer_error x WHERE x.vectorizer_id IN (v.id, r.id)) e ON true
