@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,10 @@ from shiftboss.db import Database
 from shiftboss.model.settings import CoordinatorSettings
 from shiftboss.model.task import Cancelled, Claimed, Complete, Fail, NewTask, Postpone, Report
 from shiftboss.model.worker import Capabilities, Member
+from shiftboss.worker.handlers import Handlers
+from shiftboss.worker.outbox import Outbox
+from shiftboss.worker.runtime import Worker
+from shiftboss.worker.spool import Spool
 
 from .conftest import StartCoordinator
 
@@ -232,3 +237,28 @@ async def test_why_a_task_waits_and_the_coordinators_figures(
     assert row["figures"]["scheduling_p50_seconds"] > 0
     await coordinator.stop()
     assert await db.fleet.coordinators() == []
+
+
+async def test_results_that_nobody_took_survive_the_worker(
+    db: Database, start: StartCoordinator, connect: Any, tmp_path: Path
+) -> None:
+    """The coordinator was away, then the worker died: the next one of its name delivers, nothing runs again."""
+    first = await start()
+    source = await connect(first)
+    await enqueue(db, 2)
+    reports = [Report(task, Complete(b'"kept"'), 1.0) for task in await claim(source, 2)]
+    await first.stop()
+    outbox = Outbox(source, spool := Spool(tmp_path / source.spool))
+    await outbox.start()
+    for report in reports:
+        outbox.put(report)
+    assert not await outbox.flushed(0.5)
+    await outbox.stop()
+    spool.close()
+    again = await start(port=first.port)
+    heir = CoordinatorSource([again.address], CoordinatorSettings())
+    assert heir.spool == source.spool
+    async with Worker(heir, Handlers(), member("w1"), spool_dir=tmp_path):
+        rows = await db.fetch("SELECT status, attempts, result_data FROM public.tasks")
+        assert rows == [{"status": "Complete", "attempts": 0, "result_data": "kept"}] * 2
+    assert list(tmp_path.rglob("*.reports")) == []

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import zlib
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
@@ -37,6 +38,7 @@ class CoordinatorSource:
 
     def __init__(self, addresses: Sequence[str], settings: CoordinatorSettings) -> None:
         self.orders = asyncio.Event()
+        self.spool = f"coordinator-{zlib.crc32(' '.join(sorted(addresses)).encode()):08x}"
         self.heartbeat_seconds: float | None = None
         self._link = Link(addresses, settings)
         self._member: Member | None = None
@@ -149,32 +151,43 @@ class CoordinatorSource:
         if response.beat_now:
             self.orders.set()
 
+    @property
+    def identity(self) -> str:
+        return f"{self._session} {self._id}"
+
     async def report(self, reports: Sequence[Report]) -> list[UUID]:
         """Deliver outcomes to whichever coordinator answers; CoordinatorUnavailable when none does."""
+        return await self.redeliver(self.identity, reports)
+
+    async def redeliver(self, identity: str, reports: Sequence[Report]) -> list[UUID]:
+        """The same under the session of a process that is gone."""
         stale: list[UUID] = []
         for start in range(0, len(reports), REPORTS_PER_CALL):
-            stale += await self._report(list(reports[start : start + REPORTS_PER_CALL]))
+            stale += await self._report(identity, list(reports[start : start + REPORTS_PER_CALL]))
         return stale
 
-    async def _report(self, reports: list[Report]) -> list[UUID]:
+    async def _report(self, identity: str, reports: list[Report]) -> list[UUID]:
+        session, _, worker_id = identity.partition(" ")
         request = pb.ReportCompletionRequest(
-            worker_id=self._id, session=self._session, completions=map(completion, reports)
+            worker_id=worker_id, session=session, completions=map(completion, reports)
         )
         try:
             answer: pb.ReportCompletionResponse = await self._link.call("ReportCompletion", request)
             return [UUID(id) for id in answer.stale]
         except grpc.aio.AioRpcError as error:
-            return await self._after_refusal(error, reports)
+            return await self._after_refusal(error, identity, reports)
 
-    async def _after_refusal(self, error: grpc.aio.AioRpcError, reports: list[Report]) -> list[UUID]:
+    async def _after_refusal(
+        self, error: grpc.aio.AioRpcError, identity: str, reports: list[Report]
+    ) -> list[UUID]:
         if error.code() in LOST_SESSION:  # registered anew since: these tasks are somebody else's now
             return [report.task.id for report in reports]
         if len(reports) > 1:
-            return [id for report in reports for id in await self._report([report])]
+            return [id for report in reports for id in await self._report(identity, [report])]
         log.warning("report refused", task_id=str(reports[0].task.id), error=error.details())
         if isinstance(reports[0].outcome, Complete):  # its result can not be stored: say so instead
             refused = Fail(f"its result was refused: {error.details()}", retry=False)
-            return await self._report([reports[0]._replace(outcome=refused)])
+            return await self._report(identity, [reports[0]._replace(outcome=refused)])
         return [reports[0].task.id]
 
     async def progress(

@@ -107,6 +107,6 @@ class Outbox(Service):
         if self._spool is None:
             return
         try:
-            self._spool.write([*self._sending, *self._waiting])
+            self._spool.write([*self._sending, *self._waiting], self._source.identity)
         except OSError as error:  # a full disk, most likely the database's own trouble: memory still has them
             log.warning("reports can not be kept on disk", reason=str(error))

@@ -141,7 +141,7 @@ def _worker(
         settings.worker,
         db=db,
         hooks=hooks,
-        spool_dir=None if db is None else (settings.data_dir or default_data_dir()) / "spool",
+        spool_dir=(settings.data_dir or default_data_dir()) / "spool",
     )
 
 

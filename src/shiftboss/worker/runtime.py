@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from shiftboss.lifecycle import Backoff, Service, sleep
-from shiftboss.model.errors import ShiftbossError
+from shiftboss.model.errors import DatabaseUnavailable, ShiftbossError
 from shiftboss.model.settings import WorkerSettings
 from shiftboss.model.task import Cancelled, Claimed, Outcome, Postpone, Report
 from shiftboss.model.worker import Member, Orders
@@ -59,7 +59,7 @@ class Worker(Service):
         self.limits = Limits(self._settings)
         self._progress = Progress(source)
         self._executor = Executor(handlers, self._progress.note, db, children=self._settings.concurrency)
-        self._spool = Spool(spool_dir) if spool_dir is not None else None
+        self._spool = Spool(spool_dir / source.spool) if spool_dir is not None else None
         self._outbox = Outbox(source, self._spool)
         self._heart = Heart(
             source,
@@ -104,9 +104,9 @@ class Worker(Service):
             self._space.set()
 
     async def run(self) -> None:
+        await self._redeliver()
         await self._source.join(self._member)
         await self._outbox.start()
-        await self._redeliver()
         await self._progress.start()
         await self._heart.start()
         self.hooks.emit(Joined(self.id))
@@ -117,13 +117,19 @@ class Worker(Service):
             await self._finish()
 
     async def _redeliver(self) -> None:
-        """Results that former processes could not deliver."""
-        if self._spool is None:
-            return
-        with self._spool.left_behind() as reports:
-            if reports:
-                stale = await self._source.report(reports)
-                log.info("kept reports delivered", reports=len(reports), stale=len(stale))
+        """Results that former processes could not deliver. Before joining: a new worker of their name gives
+        back what they held."""
+        backoff = Backoff()
+        while self._spool is not None and not self.stopping.is_set():
+            try:
+                with self._spool.left_behind() as kept:
+                    for identity, reports in kept.items():
+                        stale = await self._source.redeliver(identity, reports)
+                        log.info("kept reports delivered", reports=len(reports), stale=len(stale))
+                return
+            except DatabaseUnavailable as error:
+                log.warning("kept reports wait", reason=error.message)
+                await sleep(backoff.next(), self.stopping)
 
     async def _claim(self) -> None:
         backoff = Backoff()

@@ -27,6 +27,13 @@ class Source(Protocol):
 
     orders: asyncio.Event
     """Set when the next beat should not wait: there is an order for this worker."""
+    spool: str
+    """The folder for reports that wait, within the host's: those of another fleet would be stale here."""
+
+    @property
+    def identity(self) -> str:
+        """What a later process must show to deliver reports of this one; kept with them."""
+        ...
 
     async def join(self, member: Member) -> None: ...
 
@@ -40,6 +47,10 @@ class Source(Protocol):
 
     async def report(self, reports: Sequence[Report]) -> list[UUID]:
         """Deliver outcomes; the ids of those whose lease was stale."""
+        ...
+
+    async def redeliver(self, identity: str, reports: Sequence[Report]) -> list[UUID]:
+        """`report`, for a process that is gone. Works without having joined."""
         ...
 
     async def progress(self, held: Held, percents: Sequence[int], messages: Sequence[str | None]) -> None: ...
@@ -96,6 +107,9 @@ class Marks:
 
 class DatabaseSource:
     """Straight from PostgreSQL: claims by SQL, wakes by NOTIFY, polling behind it."""
+
+    spool = ""
+    identity = ""  # a lease is all that a report needs
 
     def __init__(self, db: Database, *, listen_url: str | None = None, listening: bool = True) -> None:
         self.orders = asyncio.Event()
@@ -159,6 +173,9 @@ class DatabaseSource:
         if some := by_kind.get(Cancelled):
             stale += await tasks.cancelled(_held(some))
         return stale
+
+    async def redeliver(self, identity: str, reports: Sequence[Report]) -> list[UUID]:
+        return await DatabaseSource.report(self, reports)
 
     async def progress(self, held: Held, percents: Sequence[int], messages: Sequence[str | None]) -> None:
         await self._db.tasks.progress(held, percents, messages)

@@ -34,12 +34,12 @@ class Spool:
         self._lock = self._path.with_suffix(".lock").open("w")
         fcntl.flock(self._lock, fcntl.LOCK_EX)
 
-    def write(self, reports: Sequence[Report]) -> None:
-        """Replace what is kept by these: whole or not at all."""
+    def write(self, reports: Sequence[Report], identity: str = "") -> None:
+        """Replace what is kept by these, whole or not at all; `identity` is what their source needs later."""
         new = self._path.with_suffix(".new")
         with new.open("wb") as file:
             os.fchmod(file.fileno(), 0o600)
-            file.writelines(orjson.dumps(_pack(report), default=str) + b"\n" for report in reports)
+            file.writelines(orjson.dumps(_pack(report, identity), default=str) + b"\n" for report in reports)
             file.flush()
             os.fsync(file.fileno())
         new.rename(self._path)
@@ -55,9 +55,9 @@ class Spool:
         self._lock.close()
 
     @contextmanager
-    def left_behind(self) -> Iterator[list[Report]]:
-        """Reports of processes that are gone; their files go when the block ends without an error."""
-        found: list[Report] = []
+    def left_behind(self) -> Iterator[dict[str, list[Report]]]:
+        """Reports of processes that are gone, by identity; their files go if the block ends well."""
+        found: dict[str, list[Report]] = {}
         locks = []
         try:
             for path in sorted(self._directory.glob("*.reports")):
@@ -68,7 +68,8 @@ class Spool:
                     lock.close()
                     continue
                 locks.append((path, lock))
-                found += _read(path)
+                for identity, report in _read(path):
+                    found.setdefault(identity, []).append(report)
             yield found
             for path, _ in locks:
                 path.unlink(missing_ok=True)
@@ -78,12 +79,13 @@ class Spool:
                 lock.close()
 
 
-def _pack(report: Report) -> dict[str, Any]:
+def _pack(report: Report, identity: str) -> dict[str, Any]:
     outcome = report.outcome._asdict()
     if isinstance(report.outcome, words.Complete) and report.outcome.result is not None:
         outcome["result"] = report.outcome.result.decode()
     task = report.task._asdict() | {"params": {}, "timeout": None}
     return {
+        "identity": identity,
         "task": task,
         "kind": type(report.outcome).__name__,
         "outcome": outcome,
@@ -91,10 +93,11 @@ def _pack(report: Report) -> dict[str, Any]:
     }
 
 
-def _read(path: Path) -> Iterator[Report]:
+def _read(path: Path) -> Iterator[tuple[str, Report]]:
     for line in path.read_bytes().splitlines():
         try:
-            yield _unpack(orjson.loads(line))
+            kept = orjson.loads(line)
+            yield kept.get("identity", ""), _unpack(kept)
         except (ValueError, KeyError, TypeError):
             log.error("a kept report can not be read and is left out", file=str(path))
 
