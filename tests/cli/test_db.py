@@ -64,6 +64,28 @@ def test_migrate_status_shell_stop(db_command: Shell) -> None:
     assert db_command("stop").stdout == "it was not running\n"
 
 
+def test_status_tells_whose_database_it_is(tmp_path: Path) -> None:
+    home, project = tmp_path / "home", tmp_path / "project" / "deep"
+    project.mkdir(parents=True)
+    environment = {key: value for key, value in os.environ.items() if key != "XDG_DATA_HOME"} | {
+        "HOME": str(home)
+    }
+    source = str(Path(__file__).resolve().parents[2] / "src")
+
+    def status() -> str:
+        command = [sys.executable, "-m", "shiftboss", "db", "status"]
+        env = environment | {"PYTHONPATH": source}
+        return subprocess.run(
+            command, capture_output=True, text=True, env=env, cwd=project, check=True
+        ).stdout
+
+    assert "all your projects share it" in status()
+    (project.parent / "shiftboss.toml").write_text('data_dir = ".shiftboss"')
+    assert (
+        status() == f"embedded server in {project.parent / '.shiftboss'}: not running\n"
+    )  # the file's folder, not ours
+
+
 def test_reset_asks_first(db_command: Shell) -> None:
     with psycopg.connect(db_command.server.acquire(), autocommit=True) as conn:
         conn.execute("CREATE TABLE kept ()")

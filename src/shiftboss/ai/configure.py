@@ -99,10 +99,11 @@ async def build_providers(
 async def _guard(
     provider: Provider, own: ProviderSettings, settings: AISettings, shared: AIEngine | None
 ) -> Provider:
-    gate: Gate = ProcessGate(provider.name, own, settings.breaker)
+    alone = ProcessGate(provider.name, own, settings.breaker)
+    gate: Gate = alone
     if shared is not None:
         await _announce(shared, provider, own, settings)
-        gate = FleetGate(provider.name, shared, gate, lease=own.timeout + 30)  # type: ignore[arg-type]
+        gate = FleetGate(provider.name, shared, alone, lease=own.timeout + 30)
     return Guarded(provider, gate, settings.retry, own.timeout)
 
 

@@ -19,6 +19,7 @@ class TaskDecorator:
         self._decorate = decorate
 
     # The order decides: a checker takes the first that fits, and a coroutine would also do as a plain result.
+    # That overlap is meant, and there is no type for "a result that is no coroutine": hence the two ignores.
     @overload
     def __call__(  # type: ignore[overload-overlap]
         self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]]

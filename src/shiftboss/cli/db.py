@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from shiftboss.db.embedded import EmbeddedServer
     from shiftboss.db.migrate import Migrated
 
+SHARED = (
+    'all your projects share it; for one of its own: data_dir = ".shiftboss" in the project\'s shiftboss.toml'
+)
+
 app = typer.Typer(help="The database: a server of yours, or the embedded PostgreSQL.", add_completion=False)
 
 
@@ -31,6 +35,8 @@ def url() -> None:
 @app.command()
 def status(as_json: Json = False) -> None:
     """Tell which database is used, whether it answers and whether its schema is current. Starts nothing."""
+    from shiftboss.model.settings import Settings
+
     named = _settings_url()
     server = _embedded()
     address = named or server.url()
@@ -39,6 +45,8 @@ def status(as_json: Json = False) -> None:
         return
     if not named:
         typer.echo(f"embedded server in {server.data_dir}: {'running' if address else 'not running'}")
+        if Settings.load().source_of("data_dir") == "default":
+            typer.echo(SHARED)
     if address:
         _describe(address)
 

@@ -98,35 +98,21 @@ async def database(db: Database) -> list[Finding]:
 
 
 def _settings(server: Row) -> list[Finding]:
-    wrong = [
-        (
-            not server["fsync"],
-            "problem",
-            "fsync is off: a crash of the machine can ruin the data",
-            "fsync = on",
-        ),
-        (
-            not server["autovacuum"],
-            "problem",
-            "autovacuum is off: claims get slower all the time",
-            "autovacuum = on",
-        ),
-        (
-            server["standby"],
-            "problem",
-            "this server is a standby and can not be written to",
-            "use the primary",
-        ),
-        (
-            server["vector"] is None,
-            "warning",
-            "no pgvector: journal vectors and vectorizers are left out",
-            "CREATE EXTENSION vector; shiftboss db migrate"
-            if server["vector_available"]
-            else "install pgvector on the server, then shiftboss db migrate",
-        ),
-    ]
-    return [Finding(level, "database", message, advice) for bad, level, message, advice in wrong if bad]  # type: ignore[arg-type]
+    findings = []
+    if not server["fsync"]:
+        message = "fsync is off: a crash of the machine can ruin the data"
+        findings.append(Finding("problem", "database", message, "fsync = on"))
+    if not server["autovacuum"]:
+        message = "autovacuum is off: claims get slower all the time"
+        findings.append(Finding("problem", "database", message, "autovacuum = on"))
+    if server["standby"]:
+        message = "this server is a standby and can not be written to"
+        findings.append(Finding("problem", "database", message, "use the primary"))
+    if server["vector"] is None:
+        message = "no pgvector: journal vectors and vectorizers are left out"
+        make = "CREATE EXTENSION vector" if server["vector_available"] else "install pgvector on the server"
+        findings.append(Finding("warning", "database", message, f"{make}, then shiftboss db migrate"))
+    return findings
 
 
 def _connections(server: Row) -> list[Finding]:
@@ -157,6 +143,10 @@ def _advice(kind: str, subject: str | None) -> str:
             return "its tasks go to others by themselves; look at its host and its log"
         case "stuck_task":
             return f"shiftboss tasks show {subject}, or shiftboss tasks cancel {subject}"
+        case "budget_spent":
+            return f"its tasks wait until tomorrow (UTC); sooner with a higher ai.{subject}.daily_budget"
+        case "all_workers_crashed":
+            return "shiftboss events tells why; then shiftboss restart --all"
         case _:
             return f"shiftboss events --component {subject}, then shiftboss restart {subject}"
 

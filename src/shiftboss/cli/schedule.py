@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -14,6 +14,7 @@ app = typer.Typer(
     help="Schedules: fired once per tick by the leader of the coordinators.", add_completion=False
 )
 Name = Annotated[str, typer.Argument(help="the schedule's name")]
+Missed = Literal["latest", "all", "skip"]
 
 
 @app.command("list")
@@ -51,7 +52,7 @@ def add(
     ] = None,
     priority: Annotated[int | None, typer.Option("--priority", min=0, max=100)] = None,
     timezone: Annotated[str, typer.Option("--timezone", "-z", help="whose clock it goes by")] = "UTC",
-    missed: Annotated[str, typer.Option("--missed", help="late ticks: latest, all or skip")] = "latest",
+    missed: Annotated[Missed, typer.Option("--missed", help="what becomes of late ticks")] = "latest",
 ) -> None:
     """Add a schedule, or change the one of that name.
 
@@ -61,7 +62,7 @@ def add(
 
     needs = None if requires is None else _object(requires, "--requires")
     order = task(task_type, _object(params), queue=queue, priority=priority, tenant=tenant, requires=needs)
-    wanted = Cron(name=name, cron=cron, task=order, timezone=timezone, missed=missed)  # type: ignore[arg-type]
+    wanted = Cron(name=name, cron=cron, task=order, timezone=timezone, missed=missed)
     wanted.check()
     ask(lambda db: register(db, [wanted]))
     row = ask(lambda db: db.schedules.get(name))

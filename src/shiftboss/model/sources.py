@@ -51,6 +51,8 @@ def from_file(environ: Mapping[str, str], folder: Path, keys: list[str]) -> dict
     for key, value in _flat(table, keys):
         if key not in keys:
             raise ConfigError(f"unknown setting {key!r} in {path}", hint=nearest(key, keys))
+        if key == "data_dir" and isinstance(value, str):
+            value = str(path.parent / Path(value).expanduser())  # the project's, wherever we are called
         found[key] = Found(value, str(path))
     return found
 
