@@ -73,14 +73,14 @@ class Handler:
     def bind(self, params: dict[str, Any]) -> dict[str, Any]:
         """The keyword arguments of the call, validated and converted."""
         model = self.arguments
-        if model is None or (not params and not model.model_fields):
+        if model is None:
             return params
         try:
-            value = model.model_validate(params)
+            # As the model keeps them: its fields are the parameters, and nothing else gets in.
+            return model.model_validate(params).__dict__
         except ValidationError as error:
             problems = "; ".join(_problem(detail) for detail in error.errors(include_url=False))
             raise BadArguments(f"arguments of {self.name} are not valid: {problems}") from None
-        return {name: getattr(value, name) for name in model.model_fields}
 
     def new_task(self, params: dict[str, Any], **terms: Any) -> NewTask:
         """A task for this handler; `terms` override the handler's own."""

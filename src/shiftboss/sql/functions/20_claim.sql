@@ -105,7 +105,7 @@ BEGIN
     RETURN v_picked;
 END $$;
 
--- Hand the picked tasks, whose rows the caller has locked, to a worker.
+-- Hand the picked tasks, whose rows the caller has locked while they were Queued, to a worker.
 CREATE OR REPLACE FUNCTION shiftboss.take(p_ids uuid[], p_worker text, p_lease interval)
 RETURNS TABLE (id uuid, lease bigint, task_type text, params jsonb, attempt int, max_attempts smallint, queue text,
     priority smallint, tenant text, timeout interval, deadline timestamptz, created_at timestamptz, ready_at timestamptz,
@@ -121,7 +121,7 @@ BEGIN
         lease = nextval('shiftboss.lease_seq'), lease_expires_at = v_now + p_lease,
         generation_started_at = v_now, generation_processed_at = NULL, wait_reason = NULL,
         progress = NULL, progress_message = NULL, updated_at = v_now
-    WHERE t.id = ANY (p_ids) AND t.status = 'Queued'
+    WHERE t.id = ANY (p_ids)
     RETURNING t.id, t.lease, t.task_type, t.params, t.attempts + 1, t.max_attempts, t.queue, t.priority, t.tenant,
         t.timeout, t.deadline, t.created_at, coalesce(t.run_at, t.created_at), t.generation_started_at,
         shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires), t.run_id, t.metadata;

@@ -1,4 +1,6 @@
 -- How an attempt ends. Everything here matches the lease: a stale one changes nothing and comes back to the caller.
+-- Tasks are found by id alone: the status is compared in another collation, so that no index on it can serve. With
+-- statistics from a quiet moment the planner would rather walk all running tasks, and the dead entries between them.
 
 -- Which of these leases never were, or no longer are, what the caller believes. A report that was accepted before and is
 -- sent again (its answer was lost on the way) is not stale: it is simply done.
@@ -24,7 +26,7 @@ BEGIN
             status = 'Complete', result_data = u.result, error_message = NULL, generation_processed_at = v_now,
             lease_expires_at = NULL, progress = CASE WHEN t.progress IS NOT NULL THEN 100 END, updated_at = v_now
         FROM unnest(p_ids, p_leases, p_results) u (id, lease, result)
-        WHERE t.id = u.id AND t.lease = u.lease AND t.status = 'In Progress'
+        WHERE t.id = u.id AND t.lease = u.lease AND t.status COLLATE "C" = 'In Progress'
         RETURNING t.id, t.has_dependants, t.awaited, t.task_type, t.concurrency_key
     )
     SELECT count(*), array_agg(id) FILTER (WHERE has_dependants), array_agg(id) FILTER (WHERE awaited),
@@ -151,7 +153,7 @@ BEGIN
                  WHEN u.retry IS FALSE OR t.attempts + 1 >= t.max_attempts OR t.deadline <= v_now THEN 'Failed'
                  ELSE 'Queued' END AS next
         FROM unnest(p_ids, p_leases, p_errors, p_outcomes, p_retry) u (id, lease, error, outcome, retry)
-        JOIN public.tasks t ON t.id = u.id AND t.lease IS NOT DISTINCT FROM u.lease AND t.status = 'In Progress'
+        JOIN public.tasks t ON t.id = u.id AND t.lease IS NOT DISTINCT FROM u.lease AND t.status COLLATE "C" = 'In Progress'
         FOR NO KEY UPDATE OF t
     ), past AS (
         INSERT INTO shiftboss.past_attempts (task_id, lease, attempt, worker_id, started_at, ended_at, outcome, error)
@@ -201,7 +203,7 @@ BEGIN
         SELECT t.id, t.lease, t.attempts + 1 AS attempt, t.worker_id, t.generation_started_at, u.delay, u.reason,
             CASE WHEN t.cancel_requested_at IS NOT NULL THEN 'Cancelled' ELSE 'Queued' END AS next
         FROM unnest(p_ids, p_leases, p_delays, p_reasons) u (id, lease, delay, reason)
-        JOIN public.tasks t ON t.id = u.id AND t.lease = u.lease AND t.status = 'In Progress' FOR NO KEY UPDATE OF t
+        JOIN public.tasks t ON t.id = u.id AND t.lease = u.lease AND t.status COLLATE "C" = 'In Progress' FOR NO KEY UPDATE OF t
     ), past AS (
         INSERT INTO shiftboss.past_attempts (task_id, lease, attempt, worker_id, started_at, ended_at, outcome, error)
         SELECT id, lease, attempt, worker_id, generation_started_at, v_now,
@@ -243,7 +245,7 @@ BEGIN
             status = 'Cancelled', lease_expires_at = NULL, generation_processed_at = v_now, updated_at = v_now,
             error_message = coalesce(t.wait_reason, t.error_message)
         FROM unnest(p_ids, p_leases) u (id, lease)
-        WHERE t.id = u.id AND t.lease = u.lease AND t.status = 'In Progress'
+        WHERE t.id = u.id AND t.lease = u.lease AND t.status COLLATE "C" = 'In Progress'
         RETURNING t.*
     ), past AS (
         INSERT INTO shiftboss.past_attempts (task_id, lease, attempt, worker_id, started_at, ended_at, outcome, error)
@@ -265,7 +267,7 @@ BEGIN
     UPDATE public.tasks t SET progress = greatest(t.progress, least(greatest(u.percent, 0), 99)),
         progress_message = coalesce(u.message, t.progress_message)
     FROM unnest(p_ids, p_leases, p_percents, p_messages) u (id, lease, percent, message)
-    WHERE t.id = u.id AND t.lease = u.lease AND t.status = 'In Progress';
+    WHERE t.id = u.id AND t.lease = u.lease AND t.status COLLATE "C" = 'In Progress';
     GET DIAGNOSTICS v_done = ROW_COUNT;
     RETURN CASE WHEN v_done = cardinality(p_ids) THEN '{}' ELSE shiftboss.stale(p_ids, p_leases) END;
 END $$;
@@ -281,7 +283,7 @@ BEGIN
     END IF;
     UPDATE public.tasks t SET lease_expires_at = shiftboss.now() + p_for
     FROM unnest(p_ids, p_leases) u (id, lease)
-    WHERE t.id = u.id AND t.lease = u.lease AND t.status = 'In Progress';
+    WHERE t.id = u.id AND t.lease = u.lease AND t.status COLLATE "C" = 'In Progress';
     GET DIAGNOSTICS v_done = ROW_COUNT;
     RETURN CASE WHEN v_done = cardinality(p_ids) THEN '{}' ELSE shiftboss.stale(p_ids, p_leases) END;
 END $$;
