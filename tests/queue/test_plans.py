@@ -124,3 +124,18 @@ def empty_statistics(database_url: str) -> Iterator[Connection]:
         conn.execute(SEED, {"queued": SMALL})
         conn.execute("SELECT FROM shiftboss.claim('w', %s)", [BATCH])
         yield conn
+
+
+def test_what_others_run_is_not_looked_at(database_url: str) -> None:
+    """Nobody worked when the statistics were taken; then one worker runs ten tasks, and another nearly all the rest."""
+    calls = ("complete", "fail", "defer", "progress", "extend")
+    with psycopg.connect(database_url, autocommit=True) as conn:
+        conn.execute("ALTER TABLE public.tasks SET (autovacuum_enabled = false)")
+        conn.execute(SEED, {"queued": SMALL})
+        conn.execute("ANALYZE public.tasks")
+        conn.execute("SELECT FROM shiftboss.claim('w', 10)")
+        alone = {call: min(cost(conn, call) for _ in range(2))[0] for call in calls}
+        conn.execute("SELECT FROM shiftboss.claim('other', %s)", [SMALL - 100])
+        for call in calls:
+            pages = min(cost(conn, call) for _ in range(2))[0]
+            assert pages <= alone[call] * 1.5 + 100, f"{call} touched {alone[call]} pages, and {pages} in company"
