@@ -147,8 +147,8 @@ def _worker(
 
 
 async def _run(worker: Worker, post: Post, beat: SlotBeat | None = None) -> None:
-    # What was loaded by now stays for good: no collection needs to walk it. Tasks come in batches of hundreds, and at
-    # Python's own threshold of 700 objects a seventh of a busy worker's time went into looking through them.
+    # What was loaded by now stays for good: no collection needs to walk it. Tasks come in batches, and at the
+    # usual threshold of 700 objects a seventh of a busy worker's time went into looking through them.
     gc.freeze()
     gc.set_threshold(20_000)
     with stop_on_signals(worker.request_stop):
