@@ -1,8 +1,9 @@
-"""Load: claim changed rows, one batch at a time, whoever of this process's lanes asks."""
+"""Load: claim changed rows ahead of need, and hand them out a batch at a time to whichever lane asks."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,8 @@ from shiftboss.model.vectorizer import SourceRow, Vectorizer
 
 if TYPE_CHECKING:
     from shiftboss.db import Database
+
+MOST_ROWS = 2048  # claimed at once: few round trips, and little to take over from a worker that dies
 
 
 class Load:
@@ -20,6 +23,9 @@ class Load:
         self._vectorizer = vectorizer
         self._lease = timedelta(seconds=lease)
         self._turn = asyncio.Lock()
+        self._ready: deque[list[SourceRow]] = deque()
+        self._batches = 1  # at first, so that the first call is made soon; then twice as many each time
+        self._most_batches = min(vectorizer.concurrency, max(1, MOST_ROWS // vectorizer.batch_size))
         self.dry = False
 
     def close(self) -> None:
@@ -28,10 +34,20 @@ class Load:
     async def batch(self) -> list[SourceRow]:
         """The next rows; empty when there are none."""
         async with self._turn:
-            if self.dry:
-                return []
-            rows = await self._db.vectorizers.claim(
-                self._vectorizer.id, self._vectorizer.batch_size, self._lease
-            )
-            self.dry = not rows
-            return rows
+            if not self.dry and not self._ready:
+                await self._claim()
+            return [] if self.dry else self._ready.popleft()
+
+    async def give_back(self) -> None:
+        """What was claimed and not handed out is free for others."""
+        rows = [row for batch in self._ready for row in batch]
+        self._ready.clear()
+        if rows:
+            await self._db.vectorizers.release(self._vectorizer.id, rows)
+
+    async def _claim(self) -> None:
+        size = self._vectorizer.batch_size
+        rows = await self._db.vectorizers.claim(self._vectorizer.id, self._batches * size, self._lease)
+        self._ready.extend(rows[first : first + size] for first in range(0, len(rows), size))
+        self._batches = min(2 * self._batches, self._most_batches)
+        self.dry = self.dry or not rows

@@ -1,7 +1,7 @@
 """A run: lanes that each take batch after batch through the stages, until the queue is empty or time is up.
 
-There are twice as many lanes as the provider may be asked at once, so that while some claim and write the
-others keep it busy. No transaction is open while it is asked.
+There are three times as many lanes as the provider may be asked at once: while some load or write, others
+stand ready to ask as soon as it is free. No transaction is open while it is asked.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from shiftboss.worker.tracking import Tracker
 
 log = structlog.get_logger()
-LANES_PER_CALL = 2
+LANES_PER_CALL = 3
+COUNT_SECONDS = 1.0
 
 
 @dataclass(slots=True)
@@ -68,6 +69,8 @@ class Run:
         self._embed = Embed(vectorizer, embedder)
         self._write = Write(db, vectorizer)
         self._calls = asyncio.Semaphore(vectorizer.concurrency)
+        self._uncounted = (0, 0)
+        self._counted_at = time.monotonic()
         self.done = Done()
 
     def stop(self) -> None:
@@ -81,6 +84,9 @@ class Run:
                     lanes.create_task(self._lane())
         except ExceptionGroup as group:
             raise group.exceptions[0] from None  # the others are its echo
+        finally:
+            await self._load.give_back()
+            await self._count(0, 0, at_once=True)
         if self.done.deferred is None and not self._out_of_time():
             await finish(self._db, self._vectorizer)
         return self.done
@@ -110,11 +116,19 @@ class Run:
             self.done.rows += result.rows
             written += result.chunks
             failed += result.failed
-            await self._db.vectorizers.count(self._vectorizer.id, result.rows, result.chunks)
+            await self._count(result.rows, result.chunks)
         self.done.chunks += written
         await self._report(written, failed)
         if self._on_batch is not None:
             self._on_batch(self.done)
+
+    async def _count(self, rows: int, chunks: int, *, at_once: bool = False) -> None:
+        """For the rate that the status shows; about once a second, as all lanes write the same row."""
+        self._uncounted = (self._uncounted[0] + rows, self._uncounted[1] + chunks)
+        if any(self._uncounted) and (at_once or time.monotonic() > self._counted_at + COUNT_SECONDS):
+            (rows, chunks), self._uncounted = self._uncounted, (0, 0)
+            self._counted_at = time.monotonic()
+            await self._db.vectorizers.count(self._vectorizer.id, rows, chunks)
 
     def _prepare(self, rows: Sequence[SourceRow]) -> tuple[list[Prepared], list[Failed]]:
         """Format and chunk; in a thread, as long texts take their time."""

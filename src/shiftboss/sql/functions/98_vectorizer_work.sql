@@ -87,6 +87,7 @@ BEGIN
     IF NOT FOUND THEN
         RETURN;
     END IF;
+    PERFORM set_config('synchronous_commit', 'off', true);  -- a claim that a crash undoes is only a claim
     PERFORM ai._fold(v);
     EXECUTE format('WITH taken AS (UPDATE %1$s q SET due_at = $1 + $2, held = true WHERE q.ctid = ANY (ARRAY('
         'SELECT c.ctid FROM %1$s c WHERE c.due_at <= $1 ORDER BY c.due_at LIMIT $3 FOR UPDATE SKIP LOCKED)) '
