@@ -1,4 +1,4 @@
-"""What one coordinator process carries: a scheduling pass, no-op tasks, and a thousand beating workers.
+"""What one coordinator process carries: a pass, no-op tasks, a killed worker, a thousand that beat.
 
 Run `python bench/coordinator.py` in the project's environment; it prints one JSON object. The coordinator and
 an embedded PostgreSQL are processes of their own; this process is the load client, with all streams in it.
@@ -188,6 +188,62 @@ async def beats(address: str, process: psutil.Process, workers: int, seconds: fl
     }
 
 
+HOLDING = """
+import asyncio, time
+from pathlib import Path
+from shiftboss.worker.handlers import Handlers
+
+handlers = Handlers()
+
+@handlers.task("hold")
+async def hold(log: str) -> None:
+    with Path(log).open("a") as file:
+        file.write(f"{time.monotonic()}\\n")
+    await asyncio.sleep(3600)
+"""
+
+
+async def killed(db: Database, address: str, folder: Path, lease: float, beat: float) -> dict[str, float]:
+    """Seconds from SIGKILL of a worker process to the start of its task in another one."""
+    (folder / "holding.py").write_text(HOLDING)
+    starts = folder / "starts"
+    starts.touch()
+    own = {"SHIFTBOSS_WORKER_LEASE_SECONDS": str(lease), "SHIFTBOSS_WORKER_BEAT_SECONDS": str(beat)}
+    path = os.pathsep.join(filter(None, [str(folder), *map(os.path.abspath, sys.path)]))
+
+    def worker(id: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "shiftboss", "worker", "holding:handlers", "--id", id]
+        where = ["--coordinator", address, "--log-level", "error"]
+        return subprocess.Popen([*command, *where], env=os.environ | own | {"PYTHONPATH": path})
+
+    async def until(condition: Any) -> None:
+        async with asyncio.timeout(lease + 60):
+            while not await condition():  # noqa: ASYNC110 -- a file and a database give no signal
+                await asyncio.sleep(0.02)
+
+    async def started(count: int) -> bool:
+        return len(starts.read_text().splitlines()) == count
+
+    async def joined() -> bool:
+        return bool(await db.fetch("SELECT FROM public.workers WHERE id = 'heir' AND status = 'active'"))
+
+    await db.tasks.enqueue([NewTask(task_type="hold", params={"log": str(starts)})])
+    crew = [worker("victim")]
+    try:
+        await until(lambda: started(1))
+        crew.append(worker("heir"))
+        await until(joined)
+        crew[0].kill()
+        died = time.monotonic()
+        await until(lambda: started(2))
+        again = float(starts.read_text().splitlines()[1])
+    finally:
+        for process in crew:
+            process.kill()
+            process.wait()
+    return {"lease_seconds": lease, "beat_seconds": beat, "reassigned_after_seconds": round(again - died, 1)}
+
+
 async def main(options: argparse.Namespace) -> dict[str, Any]:
     found: dict[str, Any] = {"scheduling_pass_1000x10000": scheduling_pass()}
     with tempfile.TemporaryDirectory() as folder:
@@ -198,6 +254,9 @@ async def main(options: argparse.Namespace) -> dict[str, Any]:
             async with await Database.open(url) as db, coordinator(url) as (address, process):
                 found["no_op_tasks"] = await no_ops(
                     db, address, process, options.tasks, options.workers, options.slots
+                )
+                found["killed_worker"] = await killed(
+                    db, address, Path(folder), options.lease, options.lease / 6
                 )
                 found["beating_workers"] = await beats(address, process, options.beating, options.seconds)
         finally:
@@ -212,5 +271,6 @@ if __name__ == "__main__":
     parser.add_argument("--workers", type=int, default=8)
     parser.add_argument("--slots", type=int, default=200)
     parser.add_argument("--beating", type=int, default=1000)
+    parser.add_argument("--lease", type=float, default=30.0, help="of the worker that is killed")
     parser.add_argument("--seconds", type=float, default=20.0)
     print(json.dumps(asyncio.run(main(parser.parse_args())), indent=2))

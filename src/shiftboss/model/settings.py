@@ -93,7 +93,8 @@ class LeaderSettings(Section):
     crash_check_seconds: float = Field(default=10.0, gt=0)
     crash_timeout_seconds: float = Field(default=30.0, gt=0)
     """A slot without a beat for this long is crashed, if its supervisor is silent as well."""
-    rescue_seconds: float = Field(default=5.0, gt=0)
+    rescue_seconds: float = Field(default=2.0, gt=0)
+    """How long after the end of its lease a silent worker's tasks may still wait."""
     prune_seconds: float = Field(default=60.0, gt=0)
     keep_tasks_days: float = Field(default=7.0, gt=0)
     """Finished tasks are deleted after this."""
