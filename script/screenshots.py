@@ -35,6 +35,7 @@ PAGES = {
     "schedules": "/schedules",
     "providers": "/providers",
     "events": "/events",
+    "access": "/access",
 }
 WIDE, TALL = 1280, 900
 DOCUMENTS = (
@@ -49,13 +50,13 @@ async def seed(db: Database) -> None:
     await db.execute("INSERT INTO notes (body) SELECT unnest(%s::text[])", [list(DOCUMENTS)])
     await db.execute("SELECT ai.create_vectorizer('notes'::regclass, columns => ARRAY['body'])")
     await import_sample(db)
+    await db.tasks.set_limit("queue", "gpu", max_running=2, rate=30, rate_period=timedelta(minutes=1))
     tasks = [NewTask(task_type="resize", params={"image": n}) for n in range(2500)]
     tasks += [NewTask(task_type="charge", params={"order": 4000 + n}, max_attempts=2) for n in range(9)]
     tasks += [NewTask(task_type="render", queue="gpu", params={"scene": f"harbour {n}"}) for n in range(6)]
     tasks += [NewTask(task_type="resize", queue="reports", params={"image": n}) for n in range(40)]
     await db.tasks.enqueue(tasks)
     await db.tasks.pause("queue", "reports", "until the month is closed")
-    await db.tasks.set_limit("queue", "gpu", max_running=2, rate=30, rate_period=timedelta(minutes=1))
     await db.runs.start_run("survey", "rotterdam", "bakery", {"steps": 400, "pause": 0.5}, requested_by="ops")
     await db.runs.start_run("survey", "amsterdam", None, {"steps": 5, "pause": 0.1}, requested_by="ops")
 

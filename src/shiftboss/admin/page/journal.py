@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from markupsafe import Markup
 
@@ -16,6 +17,7 @@ from shiftboss.admin.page.markup import (
     code,
     document,
     empty,
+    fold,
     html,
     join,
     link,
@@ -125,7 +127,7 @@ def _writers(rows: list[dict[str, Any]], may: bool) -> Markup:
             number(row["insights"]),
             when(row["last_written"]),
             acts(
-                link("/journal/export?user={}", "Export", row["user_id"]),
+                _export(row["user_id"]),
                 button("Analyse", "ask-again", row["user_id"], may=may),
             ),
         )
@@ -143,6 +145,10 @@ def _writers(rows: list[dict[str, Any]], may: bool) -> Markup:
         "#Actions",
     )
     return card("Writers", table(heads, shown, caption="Writers", keys=[row["user_id"] for row in rows]))
+
+
+def _export(user: str) -> Markup:
+    return html('<a class="btn" href="/journal/export?user={}" download>Export</a>', quote(user, safe=""))
 
 
 async def _search(screen: Screen, users: list[str]) -> None:
@@ -242,10 +248,10 @@ def _insights(rows: list[dict[str, Any]]) -> Markup:
         return empty("No insight yet", "They come when several entries are analysed.")
     return join(
         html(
-            '<div class="hit">{} {} <span class="dim">{:.2f}</span></div>',
+            '<div class="hit">{} {} <span class="dim">{}</span></div>',
             badge(row["kind"]),
             row["text"],
-            row["confidence"],
+            _sure(row["confidence"]),
         )
         for row in rows[:12]
     )
@@ -277,7 +283,15 @@ async def build_entry(screen: Screen, id: str) -> None:
         for part in found["parts"]
     )
     screen.show(card(f"Written {found['written_at'][:16].replace('T', ' ')}", text))
-    for name, result in found["results"].items():
-        if name not in HIDDEN:
-            sure = f"sure to {result['confidence_score']:.2f}"
-            screen.show(card(name.replace("_", " "), document(result["processed_data"]), side=sure))
+    shown = join(_result(name, one) for name, one in found["results"].items() if name not in HIDDEN)
+    none = empty("Nothing is analysed yet", "Press Analyse on the journal's page, and have a worker running.")
+    screen.show(card("What was found", shown or none))
+
+
+def _result(name: str, result: dict[str, Any]) -> Markup:
+    title = html('{} <span class="dim">{}</span>', name.replace("_", " "), _sure(result["confidence_score"]))
+    return html('<div class="hit">{}</div>', fold(title, document(result["processed_data"])))
+
+
+def _sure(confidence: float) -> str:
+    return f"{confidence * 100:.0f} % sure"

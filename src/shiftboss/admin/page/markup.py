@@ -25,6 +25,7 @@ TONES = {
         "completed",
         "done",
         "live",
+        "set up",
     ),
     "busy": ("In Progress", "running", "starting", "working", "updating", "half-open"),
     "warn": ("paused", "stopping", "draining", "deferred", "STALE_HEARTBEAT", "STUCK_TASK", "lost"),
@@ -141,7 +142,7 @@ def table(
     """Heads that begin with `#` are of figures and stand to the right. No actions, no column."""
     rows = list(rows)
     shown = [n for n, head in enumerate(heads) if "Action" not in head or any(row[n] for row in rows)]
-    heads, rows = [heads[n] for n in shown], [[row[n] for n in shown] for row in rows]
+    heads, rows = [heads[n] for n in shown], [[_cell(heads[n], row[n]) for n in shown] for row in rows]
     right = [head.startswith("#") for head in heads]
     top = join(
         html('<th scope="col"{}>{}</th>', _num(r), head.lstrip("#"))
@@ -155,7 +156,7 @@ def table(
             html(
                 "<tr{}>{}</tr>",
                 key,
-                join(html("<td{}>{}</td>", _num(r), _cell(cell)) for cell, r in cells),
+                join(html("<td{}>{}</td>", _num(r), cell) for cell, r in cells),
             )
         )
     return html(
@@ -173,8 +174,10 @@ def _num(right: bool) -> Markup:
     return Markup(' class="num"') if right else Markup("")
 
 
-def _cell(cell: Any) -> Any:
-    return NONE if cell is None or cell == "" else cell
+def _cell(head: str, cell: Any) -> Any:
+    if cell is None or cell == "":
+        return "" if "Action" in head else NONE
+    return cell
 
 
 def empty(title: str, *steps: Any) -> Markup:
@@ -199,10 +202,26 @@ def card(title: str, body: Any, *, side: Any = "", wide: bool = False) -> Markup
 
 
 def facts(pairs: Iterable[tuple[str, Any]]) -> Markup:
+    """What is known; what is not is left out."""
+    known = ((name, value) for name, value in pairs if value not in (None, "", NONE))
     return html(
         '<dl class="facts">{}</dl>',
-        join(html("<div><dt>{}</dt><dd>{}</dd></div>", name, _cell(value)) for name, value in pairs),
+        join(
+            html('<div data-key="{}"><dt>{}</dt><dd>{}</dd></div>', name, name, value)
+            for name, value in known
+        ),
     )
+
+
+def trouble(error: str) -> Markup:
+    """What went wrong, in its first line; the rest for those who want it."""
+    first, _, rest = error.strip().partition("\n")
+    shown = html('<p class="error">{}</p>', first)
+    return shown + fold("Traceback", html('<pre tabindex="0">{}</pre>', rest.strip())) if rest else shown
+
+
+def fold(title: Any, body: Any) -> Markup:
+    return html("<details><summary>{}</summary>{}</details>", title, body)
 
 
 def document(value: Any) -> Markup:

@@ -66,18 +66,18 @@ def _tiles(seen: dict[str, Any], may: bool) -> Markup:
 
 def _tile(to: str, value: Any, name: str, more: str = "", bad: bool = False) -> Markup:
     return html(
-        '<a class="tile{}" href="{}"><b>{}</b><span>{}</span> <span>{}</span></a>',
+        '<a class="tile{}" href="{}"><b>{}</b><span>{}</span> <span class="more">{}</span></a>',
         " bad" if bad else "",
         to,
         number(value) if isinstance(value, int) else value,
         name,
-        f"· {more}" if more else "",
+        more,
     )
 
 
 def _slots(slots: dict[str, Any]) -> str:
     told = [f"{slots[state]} {state}" for state in STATES if slots[state]]
-    return "slots: " + ", ".join(told) if told else ""
+    return ", ".join(told) + " in slots" if told else ""
 
 
 def _seconds(ms: float | None) -> float | None:

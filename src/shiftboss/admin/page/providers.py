@@ -59,12 +59,7 @@ def _details(rows: list[dict[str, Any]]) -> Markup:
             badge("set up" if row["here"] else "not set up"),
             row.get("model"),
             badge(row.get("circuit")),
-            _use(row.get("requests_last_minute"), row.get("requests_per_minute")),
-            _use(row.get("tokens_last_minute"), row.get("tokens_per_minute")),
-            _use(row.get("calls_today"), None),
-            number(row.get("errors_today") or 0),
-            _money(row.get("spend_today"), row.get("daily_budget")),
-            None if row.get("latency_ms") is None else f"{row['latency_ms']:.0f} ms",
+            *(_figures(row) if "circuit" in row else (None,) * 6),
             _error(row),
         )
         for row in rows
@@ -72,6 +67,17 @@ def _details(rows: list[dict[str, Any]]) -> Markup:
     heads = ("Provider", "Here", "Model", "Circuit", "#Requests/min", "#Tokens/min", "#Calls today",
              "#Errors", "#Spend today", "#Latency", "Last error")  # fmt: skip
     return table(heads, shown, caption="Providers", keys=[row["provider"] for row in rows])
+
+
+def _figures(row: dict[str, Any]) -> tuple[str | None, ...]:
+    return (
+        _use(row["requests_last_minute"], row["requests_per_minute"]),
+        _use(row["tokens_last_minute"], row["tokens_per_minute"]),
+        _use(row["calls_today"], None),
+        number(row["errors_today"] or 0),
+        _money(row["spend_today"], row["daily_budget"]),
+        None if row["latency_ms"] is None else f"{row['latency_ms']:.0f} ms",
+    )
 
 
 def _error(row: dict[str, Any]) -> Markup | None:

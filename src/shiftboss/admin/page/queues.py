@@ -175,15 +175,15 @@ def _state(row: dict[str, Any], *, why: bool = True) -> Markup:
     return badge("paused" if row["paused"] else "flowing") + told
 
 
-def _limits(queue: dict[str, Any]) -> str:
+def _limits(queue: dict[str, Any]) -> Markup:
     told = []
     if queue["max_running"] is not None:
         told.append(f"{queue['max_running']} at a time")
     if queue["rate"] is not None:
-        told.append(f"{queue['rate']} per {span(queue['rate_seconds'])}")
+        told.append(f"{queue['rate']} per {span(queue['rate_seconds']).removeprefix('1 ')}")
     if queue.get("max_per_key") is not None:
         told.append(f"{queue['max_per_key']} per key")
-    return ", ".join(told) or "none"
+    return html('<span class="keep">{}</span>', ", ".join(told) or "none")
 
 
 def age(seconds: float) -> str:

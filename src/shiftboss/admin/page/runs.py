@@ -23,6 +23,7 @@ from shiftboss.admin.page.markup import (
     short,
     span,
     table,
+    trouble,
     when,
 )
 from shiftboss.admin.page.params import fields, values_of
@@ -53,9 +54,13 @@ async def build(screen: Screen) -> None:
     if screen.may_act:
         _start_form(screen)
     db = screen.desk.db
-    reading = screen.sampler.reading(("runs", bot, status), lambda: _read(db, bot, status), pace, WAKES)
+    names = [one.name for one in screen.desk.bots]
+
+    async def read() -> dict[str, Any]:
+        return {"bots": names, "bot": bot, "status": status, **await _read(db, bot, status)}
+
+    reading = screen.sampler.reading(("runs", bot, status), read, pace, WAKES)
     await screen.live(reading, _page)
-    screen.show(_filter(screen, bot, status))
     await screen.live(reading, _history)
     screen.on("start-run", _start(screen))
     screen.on("cancel-run", cancel_run(screen))
@@ -109,11 +114,11 @@ def _form(screen: Screen, bots: list[Bot], chosen: Bot) -> Markup:
     )
 
 
-def _filter(screen: Screen, bot: str | None, status: str | None) -> Markup:
+def _filter(seen: dict[str, Any]) -> Markup:
     return html(
         '<form class="filter" method="get" action="/runs">{}{}<button class="btn">Show</button></form>',
-        select("bot", "Bot", [one.name for one in screen.desk.bots], bot),
-        select("status", "State", STATES, status),
+        select("bot", "Bot", seen["bots"], seen["bot"]),
+        select("status", "State", STATES, seen["status"]),
     )
 
 
@@ -171,7 +176,8 @@ def active_runs(runs: list[dict[str, Any]], may: bool) -> Markup:
 def _history(seen: dict[str, Any], may: bool) -> Markup:
     past, total = seen["past"], seen["total"]
     if not past:
-        return card("History", empty("No run matches", "Runs that ended stay here with their counters."))
+        none = empty("No run matches", "Runs that ended stay here with their counters.")
+        return card("History", none, side=_filter(seen))
     rows = [
         (
             link("/runs/{}", short(run["id"]), run["id"]),
@@ -187,8 +193,9 @@ def _history(seen: dict[str, Any], may: bool) -> Markup:
         for run in past
     ]
     heads = ("Run", "Bot", "Where", "State", "Counters", "#Took", "Asked", "By", "#Action")
-    side = f"the newest {len(past)} of {number(total)}"
-    return card("History", table(heads, rows, caption="Runs", keys=[run["id"] for run in past]), side=side)
+    shown = table(heads, rows, caption="Runs", keys=[run["id"] for run in past])
+    title = f"History, the newest {len(past)} of {number(total)}" if total > len(past) else "History"
+    return card(title, shown, side=_filter(seen))
 
 
 def _again(run: dict[str, Any], may: bool) -> Markup | None:
@@ -261,7 +268,7 @@ def _one(run: dict[str, Any], may: bool) -> Markup:
     )
     parts = [card(run["bot"], about, side=act)]
     if run["error_message"]:
-        parts.append(card("Error", html('<p class="error">{}</p>', run["error_message"])))
+        parts.append(card("Error", trouble(run["error_message"])))
     parts.append(card("Counters", counters(run["counters"]) or empty("Nothing counted yet")))
     if run["params"]:
         parts.append(card("Parameters", document(run["params"])))

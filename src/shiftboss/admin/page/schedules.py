@@ -119,12 +119,11 @@ def _page(schedules: list[dict[str, Any]], may: bool) -> Markup:
             link("/tasks/{}", short(row["last_task_id"]), row["last_task_id"])
             if row["last_task_id"]
             else None,
-            LATE.get(row["missed"], row["missed"]),
             _acts(row, may),
         )
         for row in schedules
     ]
-    heads = ("Name", "State", "When", "Task", "Next", "Last", "Last task", "Missed ticks", "#Actions")
+    heads = ("Name", "State", "When", "Task", "Next", "Last", "Last task", "#Actions")
     return card("Schedules", table(heads, rows, caption="Schedules", keys=[row["name"] for row in schedules]))
 
 

@@ -24,7 +24,12 @@ class Line(NamedTuple):
 
 
 def chart(
-    lines: Sequence[Line], labels: Sequence[str], *, title: str, tell: Tell = "{:g}".format, low: float = 0.0
+    lines: Sequence[Line],
+    labels: Sequence[str],
+    *,
+    title: str,
+    tell: Tell = "{:,.4g}".format,
+    low: float = 0.0,
 ) -> Markup:
     """Lines over a common axis with round figures."""
     high = _round_up(max((v for line in lines for v in line.values if v is not None), default=0.0))
@@ -37,7 +42,7 @@ def chart(
         '<figure><div class="plot"><div class="axis-y" aria-hidden="true">{}</div>'
         '<svg viewBox="0 0 {} {}" role="img" aria-label="{}" preserveAspectRatio="none">{}{}</svg>'
         '<div class="axis-x" aria-hidden="true">{}</div></div><figcaption>{}</figcaption></figure>',
-        join(html("<span>{}</span>", tell(value)) for value in steps),
+        join(html("<span>{}</span>", tell(value) if value else "0") for value in steps),
         WIDTH,
         HEIGHT,
         f"{title}; now {told}",
@@ -54,7 +59,7 @@ def clock(moments: Sequence[datetime], pattern: str = "%H:%M") -> list[str]:
 
 def _draw(line: Line, low: float, high: float) -> Markup:
     points = [(_x(n, len(line.values)), _y(v, low, high)) for n, v in enumerate(line.values) if v is not None]
-    if not points:
+    if not any(line.values):  # a line on the axis says no more than the axis
         return Markup("")
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
     shape = html('<polyline class="line {}" points="{}"/>', line.tone, path)
@@ -86,12 +91,12 @@ def _y(value: float, low: float, high: float) -> float:
 
 
 def _round_up(value: float) -> float:
-    """The next of 1, 2, 5, 10, 20, 50 …, so that the axis does not jump with every reading."""
+    """The next of 1, 2, 3, 4, 5, 6, 8, 10, 20 …, so that the axis does not jump with every reading."""
     if value <= 0:
         return 1.0
     size: float = 10.0 ** len(str(int(value))) / 10 if value >= 1 else 0.01
     while size < value:
-        for factor in (1, 2, 5):
+        for factor in (1, 2, 3, 4, 5, 6, 8):
             if size * factor >= value:
                 return round(size * factor, 4)
         size *= 10

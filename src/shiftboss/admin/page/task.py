@@ -19,6 +19,7 @@ from shiftboss.admin.page.markup import (
     short,
     span,
     table,
+    trouble,
     when,
 )
 from shiftboss.admin.page.runs import parse_id
@@ -49,10 +50,10 @@ async def build(screen: Screen, id: str) -> None:
 
 def _page(task: dict[str, Any], may: bool) -> Markup:
     parts = [card(task["task_type"], _about(task), side=task_action(task, may))]
-    if task["why"]:
+    if task["why"] and task["status"] in ("Queued", "In Progress"):
         parts.append(card("Why it waits", _why(task["why"])))
     if task["error_message"]:
-        parts.append(card("Error", html('<p class="error">{}</p>', task["error_message"])))
+        parts.append(card("Error", trouble(task["error_message"])))
     parts.append(card("Attempts", _attempts(task["attempts_made"])))
     both = [card("Parameters", document(task["params"]))]
     if task["result_data"] is not None:
@@ -73,7 +74,7 @@ def _about(task: dict[str, Any]) -> Markup:
             ("Progress", progress),
             ("Doing", task["progress_message"]),
             ("Worker", link("/workers/{}", worker, worker) if worker else None),
-            ("Attempts", f"{task['attempts']} of {task['max_attempts']}"),
+            ("Failed attempts", f"{task['attempts']} of {task['max_attempts']}"),
             ("Made", when(task["created_at"])),
             ("Due", when(task["run_at"])),
             ("Started", when(task["generation_started_at"])),
@@ -101,7 +102,7 @@ def _attempts(made: list[dict[str, Any]]) -> Markup:
             badge(one["outcome"]),
             when(one["started_at"]),
             _took(one),
-            html('<span class="error">{}</span>', one["error"]) if one["error"] else None,
+            trouble(one["error"]) if one["error"] else None,
         )
         for number, one in ((one["attempt"], one) for one in made)
     ]

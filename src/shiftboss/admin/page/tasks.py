@@ -157,7 +157,7 @@ def _list(seen: dict[str, Any], may: bool) -> Markup:
     if not items:
         return card("Tasks", _none(seen)) + _pager(seen)
     rows = [_row(task, may, seen["hide"]) for task in items]
-    heads = ("Task", "Type", "Queue", "Status", "Params", "#Tries", "Worker", "Made", "About", "#Action")
+    heads = ("Task", "Type", "Queue", "Status", "Params", "#Failures", "Worker", "Made", "About", "#Action")
     shown = table(heads, rows, caption="Tasks", keys=[task["id"] for task in items])
     bounded = seen["next"] is not None and len(items) < SHOWN
     return card("Tasks", shown, side=_looked() if bounded else "") + _pager(seen)

@@ -17,6 +17,7 @@ from shiftboss.admin.page.markup import (
     document,
     empty,
     facts,
+    fold,
     html,
     join,
     link,
@@ -24,6 +25,7 @@ from shiftboss.admin.page.markup import (
     short,
     span,
     table,
+    trouble,
     when,
 )
 from shiftboss.model.access import Principal
@@ -230,7 +232,7 @@ def _worker(worker: dict[str, Any], may: bool) -> Markup:
             card("Worker", about, side=worker_actions(worker, may)),
             card("Tasks it holds", tasks if held else empty("It holds no task")),
             card("Timeline", timeline(worker["events"])),
-            card("Capabilities", document(worker["capabilities"])),
+            card("Capabilities", fold("what it can do", document(worker["capabilities"]))),
         )
     )
 
@@ -268,5 +270,5 @@ def _slot(slot: dict[str, Any], may: bool) -> Markup:
     )
     parts = [card("Slot", about, side=slot_actions(slot, may))]
     if slot["error_message"]:
-        parts.append(card("Last error", html('<p class="error">{}</p>', slot["error_message"])))
+        parts.append(card("Last error", trouble(slot["error_message"])))
     return join([*parts, card("Timeline", timeline(slot["events"]))])
