@@ -138,4 +138,6 @@ def test_what_others_run_is_not_looked_at(database_url: str) -> None:
         conn.execute("SELECT FROM shiftboss.claim('other', %s)", [SMALL - 100])
         for call in calls:
             pages = min(cost(conn, call) for _ in range(2))[0]
-            assert pages <= alone[call] * 1.5 + 100, f"{call} touched {alone[call]} pages, and {pages} in company"
+            assert pages <= alone[call] * 1.5 + 100, (
+                f"{call} touched {alone[call]} pages, and {pages} in company"
+            )

@@ -6,10 +6,9 @@ import asyncio
 import inspect
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from datetime import timedelta
 from functools import cached_property
 from types import TracebackType
-from typing import Any, Self, TypeVar, overload
+from typing import Any, Self, TypeVar, Unpack, overload
 from weakref import WeakKeyDictionary
 
 from shiftboss.app.calls import Call, whole
@@ -23,7 +22,7 @@ from shiftboss.db import Database
 from shiftboss.db.callers import enqueue_on
 from shiftboss.model.errors import UsageError
 from shiftboss.model.task import Enqueued, NewTask
-from shiftboss.worker.handlers import Handler, Handlers, Mode, seconds
+from shiftboss.worker.handlers import Handler, Handlers, Terms
 from shiftboss.worker.runtime import Worker
 
 R = TypeVar("R")
@@ -60,52 +59,31 @@ class App:
         self._links: WeakKeyDictionary[asyncio.AbstractEventLoop, Link] = WeakKeyDictionary()
         self._opening: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
 
-    def task(
-        self,
-        name: str | None = None,
-        *,
-        queue: str = "default",
-        priority: int | None = None,
-        max_attempts: int | None = None,
-        backoff: timedelta | float | None = None,
-        timeout: timedelta | float | None = None,
-        concurrency_key: Callable[..., str | None] | None = None,
-        requires: dict[str, Any] | None = None,
-        mode: Mode | None = None,
-    ) -> TaskDecorator:
+    def task(self, name: str | None = None, **terms: Unpack[Terms]) -> TaskDecorator:
         """Decorate a function as a task. Its name is `<app>.<function>` unless you give one.
 
         `async def` runs in the worker's event loop, `def` in a thread, `mode="process"` in a child process.
         """
 
         def decorate(function: Callable[..., Any]) -> Task[..., Any]:
-            asynchronous = inspect.iscoroutinefunction(function)
-            handler = Handler(
-                name=name or f"{self.name}.{function.__name__}",
-                function=function,
-                mode=mode or ("async" if asynchronous else "thread"),
-                queue=queue,
-                priority=priority,
-                max_attempts=max_attempts,
-                backoff=seconds(backoff),
-                timeout=seconds(timeout),
-                concurrency_key=concurrency_key,
-                requires=requires,
-            )
+            handler = Handler.of(function, name or f"{self.name}.{function.__name__}", terms)
             self.handlers.add(handler)
-            task: Task[..., Any] = (AsyncTask if asynchronous else PlainTask)(self, handler)
+            kind = AsyncTask if inspect.iscoroutinefunction(function) else PlainTask
+            task: Task[..., Any] = kind(self, handler)
             self.tasks[handler.name] = task
             return task
 
         return TaskDecorator(decorate)
 
-    def cron(self, expression: str, *, timezone: str = "UTC", **options: Any) -> TaskDecorator:
+    def cron(
+        self, expression: str, *, timezone: str = "UTC", name: str | None = None, **terms: Unpack[Terms]
+    ) -> TaskDecorator:
         """Decorate a function as a task that is also enqueued by the clock, once for the whole fleet.
 
-        The schedule is made known when a worker or `shiftboss up` starts with this app. Takes the options of
+        The schedule is made known when a worker or `shiftboss up` starts with this app. Takes the terms of
         `task`. The function must be callable without arguments.
         """
-        decorate = self.task(**options)
+        decorate = self.task(name, **terms)
 
         def scheduled(function: Callable[..., Any]) -> Task[..., Any]:
             task: Task[..., Any] = decorate(function)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property
-from typing import Any, Literal, TypeVar, get_type_hints
+from typing import Any, Literal, TypedDict, TypeVar, Unpack, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
@@ -22,6 +22,19 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 class BadArguments(UsageError):
     """The task's params do not fit the handler's signature; trying again would not help."""
+
+
+class Terms(TypedDict, total=False):
+    """What a task may be given with its decorator; a plain number means seconds."""
+
+    queue: str
+    priority: int | None
+    max_attempts: int | None
+    backoff: timedelta | float | None
+    timeout: timedelta | float | None
+    concurrency_key: Callable[..., str | None] | None
+    requires: dict[str, Any] | None
+    mode: Mode | None
 
 
 @dataclass(kw_only=True)
@@ -38,6 +51,13 @@ class Handler:
     timeout: timedelta | None = None
     concurrency_key: Callable[..., str | None] | None = None
     requires: dict[str, Any] | None = None
+
+    @classmethod
+    def of(cls, function: Callable[..., Any], name: str, terms: Terms) -> Handler:
+        mode = terms.get("mode") or ("async" if inspect.iscoroutinefunction(function) else "thread")
+        times = {"backoff": seconds(terms.get("backoff")), "timeout": seconds(terms.get("timeout"))}
+        given: dict[str, Any] = {**terms, **times, "mode": mode}
+        return cls(name=name, function=function, **given)
 
     @cached_property
     def wants_context(self) -> bool:
@@ -102,36 +122,11 @@ class Handlers:
 
     by_name: dict[str, Handler] = field(default_factory=dict)
 
-    def task(
-        self,
-        name: str | None = None,
-        *,
-        queue: str = "default",
-        priority: int | None = None,
-        max_attempts: int | None = None,
-        backoff: timedelta | float | None = None,
-        timeout: timedelta | float | None = None,
-        concurrency_key: Callable[..., str | None] | None = None,
-        requires: dict[str, Any] | None = None,
-        mode: Mode | None = None,
-    ) -> Callable[[F], F]:
+    def task(self, name: str | None = None, **terms: Unpack[Terms]) -> Callable[[F], F]:
         """Decorate a function as the handler of a task type."""
 
         def decorate(function: F) -> F:
-            self.add(
-                Handler(
-                    name=name or f"{function.__module__}.{function.__qualname__}",
-                    function=function,
-                    mode=mode or ("async" if inspect.iscoroutinefunction(function) else "thread"),
-                    queue=queue,
-                    priority=priority,
-                    max_attempts=max_attempts,
-                    backoff=seconds(backoff),
-                    timeout=seconds(timeout),
-                    concurrency_key=concurrency_key,
-                    requires=requires,
-                )
-            )
+            self.add(Handler.of(function, name or f"{function.__module__}.{function.__qualname__}", terms))
             return function
 
         return decorate
