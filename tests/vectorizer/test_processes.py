@@ -141,6 +141,21 @@ async def test_vectorizer_work_runs_on_the_fleet(db: Database, eventually: Event
     assert status["last_success_at"] is not None
 
 
+async def test_a_coordinator_feeds_the_fleet(db: Database, eventually: Eventually) -> None:
+    await blog(db)
+    id = await make(db)
+    coordinator = spawn(
+        "shiftboss", "coordinator", "--port", "0", "--no-token", SHIFTBOSS_DATABASE_URL=db.url
+    )
+    made = "SELECT count(*) FROM tasks WHERE task_type = 'vectorizer.run' AND params @> %s::jsonb"
+    try:
+        await eventually(lambda: one(db, made, f'{{"vectorizer_id": {id}}}'), timeout=60)
+    finally:
+        coordinator.send_signal(signal.SIGTERM)
+        coordinator.communicate(timeout=30)
+    assert coordinator.returncode == 0
+
+
 async def _empty(db: Database, id: int) -> bool:
     return await db.vectorizers.pending(id) == 0
 

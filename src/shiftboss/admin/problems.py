@@ -21,7 +21,22 @@ log = structlog.get_logger()
 MEDIA_TYPE = "application/problem+json"
 
 # What PostgreSQL's states mean to somebody who called us; see the ERRCODEs in our SQL functions.
-_STATES = {"P0002": 404, "42704": 404, "55000": 409, "23505": 409, "42501": 403}
+_STATES = {
+    "P0002": 404,
+    "42704": 404,
+    "55000": 409,
+    "23505": 409,
+    "42710": 409,
+    "42P07": 409,
+    "42501": 403,
+    "0A000": 503,
+}
+# A part of our schema is not there: what needs an extension is left out where the server lacks it.
+_NOT_THERE = ("42P01", "42883", "3F000")
+_NOT_THERE_HINT = (
+    "without pgvector on the server, journal and vectorizers are left out: install it, "
+    "then run `shiftboss db migrate`"
+)
 _CLASSES = {"22": 422, "23": 422, "54": 422}
 
 
@@ -86,7 +101,10 @@ async def _ours(request: Request, error: Exception) -> JSONResponse:
         headers["WWW-Authenticate"] = "Bearer"
     if isinstance(error, TooManyFailures):
         headers["Retry-After"] = str(max(1, round(error.seconds)))
-    return problem(status, error.message, error.hint, _fields(error), headers)
+    hint = error.hint
+    if isinstance(error, DatabaseError) and _not_there(error):
+        hint = _NOT_THERE_HINT
+    return problem(status, error.message, hint, _fields(error), headers)
 
 
 def status_of(error: ShiftbossError) -> int:
@@ -106,8 +124,14 @@ def status_of(error: ShiftbossError) -> int:
             error.sqlstate is None
         ):  # refused by the driver before it was sent: text that PostgreSQL can not hold
             return 422 if "NUL" in error.message else 500
+        if _not_there(error):
+            return 503
         return _STATES.get(error.sqlstate, _CLASSES.get(error.sqlstate[:2], 500))
     return 500
+
+
+def _not_there(error: DatabaseError) -> bool:
+    return error.sqlstate in _NOT_THERE or error.message.startswith('type "vector')
 
 
 def _fields(error: ShiftbossError) -> list[dict[str, Any]] | None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
+    from shiftboss.db import Database
+    from shiftboss.lifecycle import Service
     from shiftboss.model.settings import Settings
 
 app = typer.Typer(add_completion=False)
@@ -65,6 +69,17 @@ async def _run(settings: Settings) -> None:
         coordinator = Coordinator(db, chosen, tokens, listen_url=database.direct_url)
         duties = fleet_duties(db, settings)
         leader = Leader(db, duties, every=settings.leader.elect_seconds, direct_url=database.direct_url)
-        with stop_on_signals(coordinator.request_stop):
-            async with leader, coordinator:
-                await coordinator.wait()
+        async with AsyncExitStack() as parts:
+            parts.enter_context(stop_on_signals(coordinator.request_stop))
+            for part in (leader, *_feeders(db, settings), coordinator):
+                await parts.enter_async_context(part)
+            await coordinator.wait()
+
+
+def _feeders(db: Database, settings: Settings) -> list[Service]:
+    """Vectorizer work becomes tasks here too, where vectorizers are installed; any number may feed."""
+    if find_spec("pgvector") is None:
+        return []
+    from shiftboss.vectorizer.feeder import Feeder
+
+    return [Feeder(db, poll=settings.vectorizer.poll, listen_url=settings.database.direct_url)]

@@ -200,6 +200,7 @@ class Vectorizers:
                 raise DatabaseError(
                     "this database has no extension vector (pgvector)",
                     hint="install it, then `shiftboss db migrate`",
+                    sqlstate="0A000",
                 )
             self._oids = VectorOids(row["element"], row["list"])
         return self._oids

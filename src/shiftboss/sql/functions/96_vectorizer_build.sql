@@ -82,7 +82,7 @@ DECLARE
 BEGIN
     IF v_schema IS NULL THEN
         RAISE EXCEPTION 'vectorizers need the extension vector (pgvector), which this database does not have'
-            USING ERRCODE = 'undefined_object', HINT = 'Install pgvector, then run: shiftboss db migrate';
+            USING ERRCODE = 'feature_not_supported', HINT = 'Install pgvector, then run: shiftboss db migrate';
     END IF;
     RETURN v_schema;
 END $$;
