@@ -65,6 +65,7 @@ async def test_every_changing_route_refuses_a_viewer(as_role, url: str) -> None:
         "/tasks": {"task_type": "t"},
         "/schedules/{name}": {"cron": "0 3 * * *", "task_type": "t"},
         "/tokens": {"name": "n", "role": "viewer"},
+        "/vectorizers": {"source": "t"},
     }
     for method, path in calls:
         id = "1" if "vectorizers" in path else "01890000-0000-7000-8000-000000000000"
