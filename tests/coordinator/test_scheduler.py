@@ -146,6 +146,15 @@ def test_least_load_comes_first() -> None:
     assert counts(plan) == {"idle": 7}
 
 
+def test_tasks_to_keep_ready_come_after_everybodys_slots() -> None:
+    eager = Candidate("eager", slots=2, free=12, ahead=10)
+    idle = Candidate("idle", slots=4, free=4)
+    plan = schedule(Snapshot([eager, idle], [lane(6)]))
+    assert counts(plan) == {"eager": 2, "idle": 4}
+    plan = schedule(Snapshot([eager, idle], [lane(20)]))
+    assert counts(plan) == {"eager": 12, "idle": 4}
+
+
 def test_equals_take_turns_over_many_passes() -> None:
     equals, total, turn, turns = team(4), Counter[str](), 0, dict[str, int]()
     for _ in range(12):

@@ -244,6 +244,9 @@ async def test_more_slots_than_declared_end_the_stream(stub: Any) -> None:
     error = await refusal(stream.call.read())
     assert error.code() is Code.INVALID_ARGUMENT
     assert "max_concurrent_tasks 5" in (error.details() or "")
+    stream = Stream(stub, "w2", await joined(stub, "w2", slots=5))
+    await stream.say(free_slots=1, ahead=1001)
+    assert "ahead" in ((await refusal(stream.call.read())).details() or "")
 
 
 async def test_a_worker_that_lies_about_its_slots_gets_no_more_than_it_declared(

@@ -74,6 +74,18 @@ async def test_claims_and_reports_every_outcome(coordinator: Coordinator, db: Da
     assert await statuses(db) == {"Complete": 1, "Failed": 1, "Queued": 1, "Cancelled": 1}
 
 
+async def test_claims_ahead_of_its_slots(coordinator: Coordinator, db: Database, connect: Any) -> None:
+    await enqueue(db, 6)
+    source = await connect(coordinator, slots=2)
+    running = await claim(source, 2)
+    ready = await claim(source, 3)
+    await source.report([Report(task, Complete(None), 0) for task in running])
+    await source.beat([task.lease for task in ready], {}, [])
+    last = await claim(source, 1)
+    await source.report([Report(task, Complete(None), 0) for task in ready + last])
+    assert await statuses(db) == {"Complete": 6}
+
+
 async def test_a_result_that_can_not_be_kept_fails_its_task_only(
     coordinator: Coordinator, db: Database, connect: Any
 ) -> None:

@@ -19,6 +19,7 @@ PROTOCOL = 1
 MAX_NAME = 200
 MAX_NAMES = 1000
 MAX_SLOTS = 10_000
+MAX_AHEAD = 1000
 MAX_METADATA = 16 * 1024
 SPEEDS: dict[str, Speed] = {"fast": "fast", "standard": "standard", "thorough": "thorough"}
 

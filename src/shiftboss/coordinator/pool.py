@@ -21,6 +21,8 @@ class Candidate:
     id: str
     slots: int = 1
     free: int = 1
+    ahead: int = 0
+    """Of the free ones, how many are beyond its slots: to keep ready, after the slots of all others."""
     queues: frozenset[str] | None = None
     task_types: frozenset[str] | None = None
     ai_providers: frozenset[str] = frozenset()
@@ -76,7 +78,8 @@ class Pool:
         self.workers = workers
         self.free = [worker.free for worker in workers]
         self._slots = [max(worker.slots, 1) for worker in workers]
-        self.load = [1 - free / slots for free, slots in zip(self.free, self._slots, strict=True)]
+        self._ahead = [worker.ahead for worker in workers]
+        self.load = [self._load(index) for index in range(len(workers))]
         self.turns = [worker.turn for worker in workers]
         self.ready = _mask(i for i, w in enumerate(workers) if w.free > 0 and w.usable)
         self._queues = _index(workers, lambda worker: worker.queues)
@@ -88,10 +91,14 @@ class Pool:
 
     def take(self, index: int, turn: int) -> float:
         """One slot of this worker is taken; its load then."""
-        self.free[index] = free = self.free[index] - 1
-        self.load[index] = load = 1 - free / self._slots[index]
+        self.free[index] -= 1
+        self.load[index] = load = self._load(index)
         self.turns[index] = turn
         return load
+
+    def _load(self, index: int) -> float:
+        """1: each slot is taken; more: tasks are kept ready."""
+        return 1 - (self.free[index] - self._ahead[index]) / self._slots[index]
 
     def queue(self, mask: int, urgent: bool, region: str | None) -> list[Entry]:
         """A heap of the workers of a set that have a slot free, the best one first."""

@@ -96,6 +96,7 @@ class Session:
     held: dict[int, UUID] = field(default_factory=dict)
     pending: dict[int, float] = field(default_factory=dict)
     free_slots: int = 0
+    ahead: int = 0
     outbox: Outbox | None = None
 
     def knows(self, secret: str) -> bool:
@@ -106,10 +107,11 @@ class Session:
         """What it may be given now: never more than it asks for, nor than it declared when it registered.
         One at a time after a lapse, until it accepts again."""
         asked = min(self.free_slots, 1) if self.profile.lapsed else self.free_slots
-        return max(0, min(asked - len(self.pending), self.profile.slots - len(self.held)))
+        return max(0, min(asked - len(self.pending), self.profile.slots + self.ahead - len(self.held)))
 
     def candidate(self) -> Candidate:
-        self.profile.free = self.free
+        self.profile.free = free = self.free
+        self.profile.ahead = max(0, free - max(0, self.profile.slots - len(self.held)))
         return self.profile
 
     def give(self, assignments: list[pb.Assignment], ids: list[UUID], until: float) -> None:

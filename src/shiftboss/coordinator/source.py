@@ -18,6 +18,7 @@ from uuid import UUID
 import grpc
 import structlog
 
+from shiftboss.coordinator import codec
 from shiftboss.coordinator.link import LOST_SESSION, CoordinatorError, CoordinatorUnavailable, Link
 from shiftboss.coordinator.messages import claimed, completion, registration
 from shiftboss.coordinator.proto import fleet_pb2 as pb
@@ -31,6 +32,7 @@ log = structlog.get_logger()
 PATIENCE = 15.0
 """Seconds for which a name that is still taken is tried again: the former process may just have died."""
 REPORTS_PER_CALL = 500
+MAX_AHEAD = codec.MAX_AHEAD
 
 
 class CoordinatorSource:
@@ -46,6 +48,8 @@ class CoordinatorSource:
         self._session = ""
         self._slots = 1
         self._free = 0
+        self._ahead = 0
+        self._out: set[int] = set()
         self._accepted: list[int] = []
         self._buffer: deque[pb.Assignment] = deque()
         self._arrived = asyncio.Event()
@@ -83,12 +87,14 @@ class CoordinatorSource:
     async def claim(self, limit: int) -> list[Claimed]:
         """What has arrived; the coordinator hears how much more there is room for."""
         self._arrived.clear()
-        limit = min(limit, self._slots)
         taken = [self._buffer.popleft() for _ in range(min(limit, len(self._buffer)))]
         self._accepted += [one.lease for one in taken]
-        free = limit - len(taken)
+        self._out.update(one.lease for one in taken)
+        room = self._slots - len(self._out)  # what is asked for beyond it, the runtime wants to keep ready
+        free = min(limit - len(taken), max(room, 0) + MAX_AHEAD)
         if taken or free != self._free:
             self._free = free
+            self._ahead = min(max(free - room, 0), MAX_AHEAD)
             self._to_say.set()
         if self._buffer:
             self._arrived.set()
@@ -132,12 +138,14 @@ class CoordinatorSource:
             await asyncio.gather(writer, return_exceptions=True)
 
     async def _say(self, call: Any) -> None:
-        message = pb.AssignTaskRequest(worker_id=self._id, session=self._session, free_slots=self._free)
+        message = pb.AssignTaskRequest(
+            worker_id=self._id, session=self._session, free_slots=self._free, ahead=self._ahead
+        )
         while True:
             await call.write(message)
             await self._to_say.wait()
             self._to_say.clear()
-            message = pb.AssignTaskRequest(free_slots=self._free, accepted=self._accepted)
+            message = pb.AssignTaskRequest(free_slots=self._free, ahead=self._ahead, accepted=self._accepted)
             self._accepted = []
 
     def _hear(self, response: pb.AssignTaskResponse) -> None:
@@ -157,6 +165,7 @@ class CoordinatorSource:
 
     async def report(self, reports: Sequence[Report]) -> list[UUID]:
         """Deliver outcomes to whichever coordinator answers; CoordinatorUnavailable when none does."""
+        self._out.difference_update(report.task.lease for report in reports)
         return await self.redeliver(self.identity, reports)
 
     async def redeliver(self, identity: str, reports: Sequence[Report]) -> list[UUID]:
@@ -208,6 +217,7 @@ class CoordinatorSource:
     async def beat(self, leases: Sequence[int], usage: dict[str, Any], stats: list[dict[str, Any]]) -> Orders:
         """`stats` stay here: the coordinator counts what is reported to it, once."""
         self.orders.clear()
+        self._out = set(leases)
         request = pb.HeartbeatRequest(
             worker_id=self._id,
             session=self._session,

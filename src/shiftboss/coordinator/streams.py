@@ -73,7 +73,7 @@ class Streams:
         if session.outbox is not None:
             session.outbox.close("the worker opened another stream")
         outbox = session.outbox = Outbox()
-        session.free_slots = 0
+        session.free_slots = session.ahead = 0
         await self._unaccepted(session)
         await self._db.fleet.attach(session.worker_id, self._name)
         return outbox
@@ -89,13 +89,14 @@ class Streams:
             await self._hear(session, readable(request))
 
     async def _hear(self, session: Session, request: pb.AssignTaskRequest) -> None:
-        if request.free_slots > session.profile.slots:
+        ahead = int(codec.number(request.ahead, "ahead", 0, codec.MAX_AHEAD))
+        if request.free_slots > session.profile.slots + ahead:
             raise invalid(
                 f"free_slots is {request.free_slots}, but worker {session.worker_id!r} registered with"
-                f" max_concurrent_tasks {session.profile.slots}"
+                f" max_concurrent_tasks {session.profile.slots}, and ahead is {ahead}"
             )
         session.accept(request.accepted)
-        session.free_slots = request.free_slots
+        session.free_slots, session.ahead = request.free_slots, ahead
         for refusal in request.refused:
             reason = f"refused by {session.worker_id}: {codec.plain(refusal.reason) or 'no reason given'}"
             mine = session.drop([refusal.lease]) if refusal.lease in session.pending else []

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18shiftboss/v1/fleet.proto\x12\x0cshiftboss.v1\"\x8e\x01\n\x0c\x43\x61pabilities\x12\x12\n\ntask_types\x18\x01 \x03(\t\x12\x14\n\x0c\x61i_providers\x18\x02 \x03(\t\x12\x1c\n\x14max_concurrent_tasks\x18\x03 \x01(\r\x12\x18\n\x10processing_speed\x18\x04 \x01(\t\x12\x1c\n\x14specialized_features\x18\x05 \x03(\t\"M\n\x0eResourceLimits\x12\x11\n\tcpu_cores\x18\x01 \x01(\x01\x12\x11\n\tmemory_gb\x18\x02 \x01(\x01\x12\x15\n\rgpu_available\x18\x03 \x01(\x08\"K\n\rResourceUsage\x12\x13\n\x0b\x63pu_percent\x18\x01 \x01(\x01\x12\x11\n\tmemory_mb\x18\x02 \x01(\x01\x12\x12\n\ntask_count\x18\x03 \x01(\r\"\xcd\x02\n\x15RegisterWorkerRequest\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x30\n\x0c\x63\x61pabilities\x18\x02 \x01(\x0b\x32\x1a.shiftboss.v1.Capabilities\x12\x35\n\x0fresource_limits\x18\x03 \x01(\x0b\x32\x1c.shiftboss.v1.ResourceLimits\x12\x0e\n\x06queues\x18\x04 \x03(\t\x12\x0e\n\x06region\x18\x05 \x01(\t\x12\x0c\n\x04host\x18\x06 \x01(\t\x12\x0b\n\x03pid\x18\x07 \x01(\x05\x12\x0f\n\x07version\x18\x08 \x01(\t\x12\x18\n\x10protocol_version\x18\t \x01(\r\x12\x15\n\rlease_seconds\x18\n \x01(\x01\x12\x0f\n\x07session\x18\x0b \x01(\t\x12\x13\n\x0bincarnation\x18\x0c \x01(\t\x12\x15\n\rmetadata_json\x18\r \x01(\t\"\x81\x01\n\x16RegisterWorkerResponse\x12\x0f\n\x07session\x18\x01 \x01(\t\x12\x19\n\x11heartbeat_seconds\x18\x02 \x01(\x01\x12\x15\n\rlease_seconds\x18\x03 \x01(\x01\x12\x0f\n\x07resumed\x18\x04 \x01(\x08\x12\x13\n\x0b\x63oordinator\x18\x05 \x01(\t\"{\n\x10HeartbeatRequest\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x0f\n\x07session\x18\x02 \x01(\t\x12\x0e\n\x06leases\x18\x03 \x03(\x03\x12\x33\n\x0eresource_usage\x18\x04 \x01(\x0b\x32\x1b.shiftboss.v1.ResourceUsage\"S\n\x11HeartbeatResponse\x12\x0e\n\x06paused\x18\x01 \x01(\x08\x12\x10\n\x08\x64raining\x18\x02 \x01(\x08\x12\x0e\n\x06\x63\x61ncel\x18\x03 \x03(\x03\x12\x0c\n\x04lost\x18\x04 \x03(\x03\"\x85\x01\n\x11\x41ssignTaskRequest\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x0f\n\x07session\x18\x02 \x01(\t\x12\x12\n\nfree_slots\x18\x03 \x01(\r\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x04 \x03(\x03\x12&\n\x07refused\x18\x05 \x03(\x0b\x32\x15.shiftboss.v1.Refusal\"(\n\x07Refusal\x12\r\n\x05lease\x18\x01 \x01(\x03\x12\x0e\n\x06reason\x18\x02 \x01(\t\"h\n\x12\x41ssignTaskResponse\x12-\n\x0b\x61ssignments\x18\x01 \x03(\x0b\x32\x18.shiftboss.v1.Assignment\x12\x11\n\twithdrawn\x18\x02 \x03(\x03\x12\x10\n\x08\x62\x65\x61t_now\x18\x03 \x01(\x08\"\xbb\x02\n\nAssignment\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\r\n\x05lease\x18\x02 \x01(\x03\x12\x11\n\ttask_type\x18\x03 \x01(\t\x12\x13\n\x0bparams_json\x18\x04 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x05 \x01(\r\x12\x14\n\x0cmax_attempts\x18\x06 \x01(\r\x12\r\n\x05queue\x18\x07 \x01(\t\x12\x10\n\x08priority\x18\x08 \x01(\r\x12\x0e\n\x06tenant\x18\t \x01(\t\x12\x17\n\x0ftimeout_seconds\x18\n \x01(\x01\x12\x13\n\x0b\x64\x65\x61\x64line_us\x18\x0b \x01(\x03\x12\x12\n\ncreated_us\x18\x0c \x01(\x03\x12\x10\n\x08ready_us\x18\r \x01(\x03\x12\x12\n\nstarted_us\x18\x0e \x01(\x03\x12\x0e\n\x06run_id\x18\x0f \x01(\t\x12\x15\n\rmetadata_json\x18\x10 \x01(\t\"&\n\x04Held\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\r\n\x05lease\x18\x02 \x01(\x03\"e\n\x15ReportProgressRequest\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x0f\n\x07session\x18\x02 \x01(\t\x12(\n\x08progress\x18\x03 \x03(\x0b\x32\x16.shiftboss.v1.Progress\"N\n\x08Progress\x12 \n\x04held\x18\x01 \x01(\x0b\x32\x12.shiftboss.v1.Held\x12\x0f\n\x07percent\x18\x02 \x01(\r\x12\x0f\n\x07message\x18\x03 \x01(\t\"\'\n\x16ReportProgressResponse\x12\r\n\x05stale\x18\x01 \x03(\t\"l\n\x17ReportCompletionRequest\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x0f\n\x07session\x18\x02 \x01(\t\x12-\n\x0b\x63ompletions\x18\x03 \x03(\x0b\x32\x18.shiftboss.v1.Completion\"\xfc\x01\n\nCompletion\x12 \n\x04held\x18\x01 \x01(\x0b\x32\x12.shiftboss.v1.Held\x12\x0f\n\x07seconds\x18\x02 \x01(\x01\x12,\n\tcompleted\x18\x03 \x01(\x0b\x32\x17.shiftboss.v1.CompletedH\x00\x12&\n\x06\x66\x61iled\x18\x04 \x01(\x0b\x32\x14.shiftboss.v1.FailedH\x00\x12,\n\tpostponed\x18\x05 \x01(\x0b\x32\x17.shiftboss.v1.PostponedH\x00\x12,\n\tcancelled\x18\x06 \x01(\x0b\x32\x17.shiftboss.v1.CancelledH\x00\x42\t\n\x07outcome\" \n\tCompleted\x12\x13\n\x0bresult_json\x18\x01 \x01(\t\"4\n\x06\x46\x61iled\x12\r\n\x05\x65rror\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\r\n\x05\x66inal\x18\x03 \x01(\x08\",\n\tPostponed\x12\x0f\n\x07seconds\x18\x01 \x01(\x01\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\x0b\n\tCancelled\")\n\x18ReportCompletionResponse\x12\r\n\x05stale\x18\x01 \x03(\t\"=\n\x17UnregisterWorkerRequest\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x0f\n\x07session\x18\x02 \x01(\t\"2\n\x18UnregisterWorkerResponse\x12\x16\n\x0ereturned_tasks\x18\x01 \x01(\r\"+\n\x16GetWorkerHealthRequest\x12\x11\n\tworker_id\x18\x01 \x01(\t\"F\n\x17GetWorkerHealthResponse\x12+\n\x07workers\x18\x01 \x03(\x0b\x32\x1a.shiftboss.v1.WorkerHealth\"\xe1\x01\n\x0cWorkerHealth\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x0e\n\x06status\x18\x02 \x01(\t\x12\x19\n\x11last_heartbeat_us\x18\x03 \x01(\x03\x12\x14\n\x0c\x61\x63tive_tasks\x18\x04 \x01(\r\x12\x17\n\x0fprocessed_today\x18\x05 \x01(\x04\x12\x12\n\nerror_rate\x18\x06 \x01(\x01\x12\x1b\n\x13\x61vg_processing_time\x18\x07 \x01(\x01\x12\x33\n\x0eresource_usage\x18\x08 \x01(\x0b\x32\x1b.shiftboss.v1.ResourceUsage2\x8a\x05\n\x05\x46leet\x12[\n\x0eRegisterWorker\x12#.shiftboss.v1.RegisterWorkerRequest\x1a$.shiftboss.v1.RegisterWorkerResponse\x12L\n\tHeartbeat\x12\x1e.shiftboss.v1.HeartbeatRequest\x1a\x1f.shiftboss.v1.HeartbeatResponse\x12S\n\nAssignTask\x12\x1f.shiftboss.v1.AssignTaskRequest\x1a .shiftboss.v1.AssignTaskResponse(\x01\x30\x01\x12[\n\x0eReportProgress\x12#.shiftboss.v1.ReportProgressRequest\x1a$.shiftboss.v1.ReportProgressResponse\x12\x61\n\x10ReportCompletion\x12%.shiftboss.v1.ReportCompletionRequest\x1a&.shiftboss.v1.ReportCompletionResponse\x12\x61\n\x10UnregisterWorker\x12%.shiftboss.v1.UnregisterWorkerRequest\x1a&.shiftboss.v1.UnregisterWorkerResponse\x12^\n\x0fGetWorkerHealth\x12$.shiftboss.v1.GetWorkerHealthRequest\x1a%.shiftboss.v1.GetWorkerHealthResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18shiftboss/v1/fleet.proto\x12\x0cshiftboss.v1\"\x8e\x01\n\x0c\x43\x61pabilities\x12\x12\n\ntask_types\x18\x01 \x03(\t\x12\x14\n\x0c\x61i_providers\x18\x02 \x03(\t\x12\x1c\n\x14max_concurrent_tasks\x18\x03 \x01(\r\x12\x18\n\x10processing_speed\x18\x04 \x01(\t\x12\x1c\n\x14specialized_features\x18\x05 \x03(\t\"M\n\x0eResourceLimits\x12\x11\n\tcpu_cores\x18\x01 \x01(\x01\x12\x11\n\tmemory_gb\x18\x02 \x01(\x01\x12\x15\n\rgpu_available\x18\x03 \x01(\x08\"K\n\rResourceUsage\x12\x13\n\x0b\x63pu_percent\x18\x01 \x01(\x01\x12\x11\n\tmemory_mb\x18\x02 \x01(\x01\x12\x12\n\ntask_count\x18\x03 \x01(\r\"\xcd\x02\n\x15RegisterWorkerRequest\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x30\n\x0c\x63\x61pabilities\x18\x02 \x01(\x0b\x32\x1a.shiftboss.v1.Capabilities\x12\x35\n\x0fresource_limits\x18\x03 \x01(\x0b\x32\x1c.shiftboss.v1.ResourceLimits\x12\x0e\n\x06queues\x18\x04 \x03(\t\x12\x0e\n\x06region\x18\x05 \x01(\t\x12\x0c\n\x04host\x18\x06 \x01(\t\x12\x0b\n\x03pid\x18\x07 \x01(\x05\x12\x0f\n\x07version\x18\x08 \x01(\t\x12\x18\n\x10protocol_version\x18\t \x01(\r\x12\x15\n\rlease_seconds\x18\n \x01(\x01\x12\x0f\n\x07session\x18\x0b \x01(\t\x12\x13\n\x0bincarnation\x18\x0c \x01(\t\x12\x15\n\rmetadata_json\x18\r \x01(\t\"\x81\x01\n\x16RegisterWorkerResponse\x12\x0f\n\x07session\x18\x01 \x01(\t\x12\x19\n\x11heartbeat_seconds\x18\x02 \x01(\x01\x12\x15\n\rlease_seconds\x18\x03 \x01(\x01\x12\x0f\n\x07resumed\x18\x04 \x01(\x08\x12\x13\n\x0b\x63oordinator\x18\x05 \x01(\t\"{\n\x10HeartbeatRequest\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x0f\n\x07session\x18\x02 \x01(\t\x12\x0e\n\x06leases\x18\x03 \x03(\x03\x12\x33\n\x0eresource_usage\x18\x04 \x01(\x0b\x32\x1b.shiftboss.v1.ResourceUsage\"S\n\x11HeartbeatResponse\x12\x0e\n\x06paused\x18\x01 \x01(\x08\x12\x10\n\x08\x64raining\x18\x02 \x01(\x08\x12\x0e\n\x06\x63\x61ncel\x18\x03 \x03(\x03\x12\x0c\n\x04lost\x18\x04 \x03(\x03\"\x94\x01\n\x11\x41ssignTaskRequest\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x0f\n\x07session\x18\x02 \x01(\t\x12\x12\n\nfree_slots\x18\x03 \x01(\r\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x04 \x03(\x03\x12&\n\x07refused\x18\x05 \x03(\x0b\x32\x15.shiftboss.v1.Refusal\x12\r\n\x05\x61head\x18\x06 \x01(\r\"(\n\x07Refusal\x12\r\n\x05lease\x18\x01 \x01(\x03\x12\x0e\n\x06reason\x18\x02 \x01(\t\"h\n\x12\x41ssignTaskResponse\x12-\n\x0b\x61ssignments\x18\x01 \x03(\x0b\x32\x18.shiftboss.v1.Assignment\x12\x11\n\twithdrawn\x18\x02 \x03(\x03\x12\x10\n\x08\x62\x65\x61t_now\x18\x03 \x01(\x08\"\xbb\x02\n\nAssignment\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\r\n\x05lease\x18\x02 \x01(\x03\x12\x11\n\ttask_type\x18\x03 \x01(\t\x12\x13\n\x0bparams_json\x18\x04 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x05 \x01(\r\x12\x14\n\x0cmax_attempts\x18\x06 \x01(\r\x12\r\n\x05queue\x18\x07 \x01(\t\x12\x10\n\x08priority\x18\x08 \x01(\r\x12\x0e\n\x06tenant\x18\t \x01(\t\x12\x17\n\x0ftimeout_seconds\x18\n \x01(\x01\x12\x13\n\x0b\x64\x65\x61\x64line_us\x18\x0b \x01(\x03\x12\x12\n\ncreated_us\x18\x0c \x01(\x03\x12\x10\n\x08ready_us\x18\r \x01(\x03\x12\x12\n\nstarted_us\x18\x0e \x01(\x03\x12\x0e\n\x06run_id\x18\x0f \x01(\t\x12\x15\n\rmetadata_json\x18\x10 \x01(\t\"&\n\x04Held\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\r\n\x05lease\x18\x02 \x01(\x03\"e\n\x15ReportProgressRequest\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x0f\n\x07session\x18\x02 \x01(\t\x12(\n\x08progress\x18\x03 \x03(\x0b\x32\x16.shiftboss.v1.Progress\"N\n\x08Progress\x12 \n\x04held\x18\x01 \x01(\x0b\x32\x12.shiftboss.v1.Held\x12\x0f\n\x07percent\x18\x02 \x01(\r\x12\x0f\n\x07message\x18\x03 \x01(\t\"\'\n\x16ReportProgressResponse\x12\r\n\x05stale\x18\x01 \x03(\t\"l\n\x17ReportCompletionRequest\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x0f\n\x07session\x18\x02 \x01(\t\x12-\n\x0b\x63ompletions\x18\x03 \x03(\x0b\x32\x18.shiftboss.v1.Completion\"\xfc\x01\n\nCompletion\x12 \n\x04held\x18\x01 \x01(\x0b\x32\x12.shiftboss.v1.Held\x12\x0f\n\x07seconds\x18\x02 \x01(\x01\x12,\n\tcompleted\x18\x03 \x01(\x0b\x32\x17.shiftboss.v1.CompletedH\x00\x12&\n\x06\x66\x61iled\x18\x04 \x01(\x0b\x32\x14.shiftboss.v1.FailedH\x00\x12,\n\tpostponed\x18\x05 \x01(\x0b\x32\x17.shiftboss.v1.PostponedH\x00\x12,\n\tcancelled\x18\x06 \x01(\x0b\x32\x17.shiftboss.v1.CancelledH\x00\x42\t\n\x07outcome\" \n\tCompleted\x12\x13\n\x0bresult_json\x18\x01 \x01(\t\"4\n\x06\x46\x61iled\x12\r\n\x05\x65rror\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\r\n\x05\x66inal\x18\x03 \x01(\x08\",\n\tPostponed\x12\x0f\n\x07seconds\x18\x01 \x01(\x01\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\x0b\n\tCancelled\")\n\x18ReportCompletionResponse\x12\r\n\x05stale\x18\x01 \x03(\t\"=\n\x17UnregisterWorkerRequest\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x0f\n\x07session\x18\x02 \x01(\t\"2\n\x18UnregisterWorkerResponse\x12\x16\n\x0ereturned_tasks\x18\x01 \x01(\r\"+\n\x16GetWorkerHealthRequest\x12\x11\n\tworker_id\x18\x01 \x01(\t\"F\n\x17GetWorkerHealthResponse\x12+\n\x07workers\x18\x01 \x03(\x0b\x32\x1a.shiftboss.v1.WorkerHealth\"\xe1\x01\n\x0cWorkerHealth\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x0e\n\x06status\x18\x02 \x01(\t\x12\x19\n\x11last_heartbeat_us\x18\x03 \x01(\x03\x12\x14\n\x0c\x61\x63tive_tasks\x18\x04 \x01(\r\x12\x17\n\x0fprocessed_today\x18\x05 \x01(\x04\x12\x12\n\nerror_rate\x18\x06 \x01(\x01\x12\x1b\n\x13\x61vg_processing_time\x18\x07 \x01(\x01\x12\x33\n\x0eresource_usage\x18\x08 \x01(\x0b\x32\x1b.shiftboss.v1.ResourceUsage2\x8a\x05\n\x05\x46leet\x12[\n\x0eRegisterWorker\x12#.shiftboss.v1.RegisterWorkerRequest\x1a$.shiftboss.v1.RegisterWorkerResponse\x12L\n\tHeartbeat\x12\x1e.shiftboss.v1.HeartbeatRequest\x1a\x1f.shiftboss.v1.HeartbeatResponse\x12S\n\nAssignTask\x12\x1f.shiftboss.v1.AssignTaskRequest\x1a .shiftboss.v1.AssignTaskResponse(\x01\x30\x01\x12[\n\x0eReportProgress\x12#.shiftboss.v1.ReportProgressRequest\x1a$.shiftboss.v1.ReportProgressResponse\x12\x61\n\x10ReportCompletion\x12%.shiftboss.v1.ReportCompletionRequest\x1a&.shiftboss.v1.ReportCompletionResponse\x12\x61\n\x10UnregisterWorker\x12%.shiftboss.v1.UnregisterWorkerRequest\x1a&.shiftboss.v1.UnregisterWorkerResponse\x12^\n\x0fGetWorkerHealth\x12$.shiftboss.v1.GetWorkerHealthRequest\x1a%.shiftboss.v1.GetWorkerHealthResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -46,45 +46,45 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_HEARTBEATRESPONSE']._serialized_start=936
   _globals['_HEARTBEATRESPONSE']._serialized_end=1019
   _globals['_ASSIGNTASKREQUEST']._serialized_start=1022
-  _globals['_ASSIGNTASKREQUEST']._serialized_end=1155
-  _globals['_REFUSAL']._serialized_start=1157
-  _globals['_REFUSAL']._serialized_end=1197
-  _globals['_ASSIGNTASKRESPONSE']._serialized_start=1199
-  _globals['_ASSIGNTASKRESPONSE']._serialized_end=1303
-  _globals['_ASSIGNMENT']._serialized_start=1306
-  _globals['_ASSIGNMENT']._serialized_end=1621
-  _globals['_HELD']._serialized_start=1623
-  _globals['_HELD']._serialized_end=1661
-  _globals['_REPORTPROGRESSREQUEST']._serialized_start=1663
-  _globals['_REPORTPROGRESSREQUEST']._serialized_end=1764
-  _globals['_PROGRESS']._serialized_start=1766
-  _globals['_PROGRESS']._serialized_end=1844
-  _globals['_REPORTPROGRESSRESPONSE']._serialized_start=1846
-  _globals['_REPORTPROGRESSRESPONSE']._serialized_end=1885
-  _globals['_REPORTCOMPLETIONREQUEST']._serialized_start=1887
-  _globals['_REPORTCOMPLETIONREQUEST']._serialized_end=1995
-  _globals['_COMPLETION']._serialized_start=1998
-  _globals['_COMPLETION']._serialized_end=2250
-  _globals['_COMPLETED']._serialized_start=2252
-  _globals['_COMPLETED']._serialized_end=2284
-  _globals['_FAILED']._serialized_start=2286
-  _globals['_FAILED']._serialized_end=2338
-  _globals['_POSTPONED']._serialized_start=2340
-  _globals['_POSTPONED']._serialized_end=2384
-  _globals['_CANCELLED']._serialized_start=2386
-  _globals['_CANCELLED']._serialized_end=2397
-  _globals['_REPORTCOMPLETIONRESPONSE']._serialized_start=2399
-  _globals['_REPORTCOMPLETIONRESPONSE']._serialized_end=2440
-  _globals['_UNREGISTERWORKERREQUEST']._serialized_start=2442
-  _globals['_UNREGISTERWORKERREQUEST']._serialized_end=2503
-  _globals['_UNREGISTERWORKERRESPONSE']._serialized_start=2505
-  _globals['_UNREGISTERWORKERRESPONSE']._serialized_end=2555
-  _globals['_GETWORKERHEALTHREQUEST']._serialized_start=2557
-  _globals['_GETWORKERHEALTHREQUEST']._serialized_end=2600
-  _globals['_GETWORKERHEALTHRESPONSE']._serialized_start=2602
-  _globals['_GETWORKERHEALTHRESPONSE']._serialized_end=2672
-  _globals['_WORKERHEALTH']._serialized_start=2675
-  _globals['_WORKERHEALTH']._serialized_end=2900
-  _globals['_FLEET']._serialized_start=2903
-  _globals['_FLEET']._serialized_end=3553
+  _globals['_ASSIGNTASKREQUEST']._serialized_end=1170
+  _globals['_REFUSAL']._serialized_start=1172
+  _globals['_REFUSAL']._serialized_end=1212
+  _globals['_ASSIGNTASKRESPONSE']._serialized_start=1214
+  _globals['_ASSIGNTASKRESPONSE']._serialized_end=1318
+  _globals['_ASSIGNMENT']._serialized_start=1321
+  _globals['_ASSIGNMENT']._serialized_end=1636
+  _globals['_HELD']._serialized_start=1638
+  _globals['_HELD']._serialized_end=1676
+  _globals['_REPORTPROGRESSREQUEST']._serialized_start=1678
+  _globals['_REPORTPROGRESSREQUEST']._serialized_end=1779
+  _globals['_PROGRESS']._serialized_start=1781
+  _globals['_PROGRESS']._serialized_end=1859
+  _globals['_REPORTPROGRESSRESPONSE']._serialized_start=1861
+  _globals['_REPORTPROGRESSRESPONSE']._serialized_end=1900
+  _globals['_REPORTCOMPLETIONREQUEST']._serialized_start=1902
+  _globals['_REPORTCOMPLETIONREQUEST']._serialized_end=2010
+  _globals['_COMPLETION']._serialized_start=2013
+  _globals['_COMPLETION']._serialized_end=2265
+  _globals['_COMPLETED']._serialized_start=2267
+  _globals['_COMPLETED']._serialized_end=2299
+  _globals['_FAILED']._serialized_start=2301
+  _globals['_FAILED']._serialized_end=2353
+  _globals['_POSTPONED']._serialized_start=2355
+  _globals['_POSTPONED']._serialized_end=2399
+  _globals['_CANCELLED']._serialized_start=2401
+  _globals['_CANCELLED']._serialized_end=2412
+  _globals['_REPORTCOMPLETIONRESPONSE']._serialized_start=2414
+  _globals['_REPORTCOMPLETIONRESPONSE']._serialized_end=2455
+  _globals['_UNREGISTERWORKERREQUEST']._serialized_start=2457
+  _globals['_UNREGISTERWORKERREQUEST']._serialized_end=2518
+  _globals['_UNREGISTERWORKERRESPONSE']._serialized_start=2520
+  _globals['_UNREGISTERWORKERRESPONSE']._serialized_end=2570
+  _globals['_GETWORKERHEALTHREQUEST']._serialized_start=2572
+  _globals['_GETWORKERHEALTHREQUEST']._serialized_end=2615
+  _globals['_GETWORKERHEALTHRESPONSE']._serialized_start=2617
+  _globals['_GETWORKERHEALTHRESPONSE']._serialized_end=2687
+  _globals['_WORKERHEALTH']._serialized_start=2690
+  _globals['_WORKERHEALTH']._serialized_end=2915
+  _globals['_FLEET']._serialized_start=2918
+  _globals['_FLEET']._serialized_end=3568
 # @@protoc_insertion_point(module_scope)

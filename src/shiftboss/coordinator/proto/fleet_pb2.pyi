@@ -109,18 +109,20 @@ class HeartbeatResponse(_message.Message):
     def __init__(self, paused: _Optional[bool] = ..., draining: _Optional[bool] = ..., cancel: _Optional[_Iterable[int]] = ..., lost: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class AssignTaskRequest(_message.Message):
-    __slots__ = ("worker_id", "session", "free_slots", "accepted", "refused")
+    __slots__ = ("worker_id", "session", "free_slots", "accepted", "refused", "ahead")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     SESSION_FIELD_NUMBER: _ClassVar[int]
     FREE_SLOTS_FIELD_NUMBER: _ClassVar[int]
     ACCEPTED_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
+    AHEAD_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     session: str
     free_slots: int
     accepted: _containers.RepeatedScalarFieldContainer[int]
     refused: _containers.RepeatedCompositeFieldContainer[Refusal]
-    def __init__(self, worker_id: _Optional[str] = ..., session: _Optional[str] = ..., free_slots: _Optional[int] = ..., accepted: _Optional[_Iterable[int]] = ..., refused: _Optional[_Iterable[_Union[Refusal, _Mapping]]] = ...) -> None: ...
+    ahead: int
+    def __init__(self, worker_id: _Optional[str] = ..., session: _Optional[str] = ..., free_slots: _Optional[int] = ..., accepted: _Optional[_Iterable[int]] = ..., refused: _Optional[_Iterable[_Union[Refusal, _Mapping]]] = ..., ahead: _Optional[int] = ...) -> None: ...
 
 class Refusal(_message.Message):
     __slots__ = ("lease", "reason")

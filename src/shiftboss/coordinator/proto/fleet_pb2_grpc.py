@@ -91,6 +91,8 @@ class FleetServicer:
 
     def AssignTask(self, request_iterator, context):
         """Be given tasks. An assignment that is neither accepted nor refused in time is withdrawn; it spends no attempt.
+        A worker that let one lapse is given nothing until it speaks on the stream again (its free slots will do), and then
+        one task at a time until it accepts one.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
