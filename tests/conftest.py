@@ -16,6 +16,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -158,6 +159,18 @@ def database(url: str, name: str) -> str:
 
 def admin(url: str, statement: str) -> None:
     _admin_connection(url).execute(statement)
+
+
+@asynccontextmanager
+async def outage(db: Database) -> AsyncIterator[None]:
+    """Nobody gets in, and who is in is thrown out."""
+    name = db.url.rpartition("/")[2]
+    admin(db.url, f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
+    admin(db.url, f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'")
+    try:
+        yield
+    finally:
+        admin(db.url, f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
 
 
 @functools.cache

@@ -15,7 +15,7 @@ from shiftboss.db import Database
 from shiftboss.lifecycle.processes import identity
 from shiftboss.model.errors import DatabaseError
 from shiftboss.model.slot import SilenceWatch
-from tests.conftest import admin
+from tests.conftest import outage
 from tests.supervisor.conftest import (
     SLOT,
     Supervise,
@@ -128,18 +128,6 @@ async def test_a_database_that_goes_away_starts_no_storm(
 
 async def all_are(db: Database, status: str, count: int) -> bool:
     return list((await statuses(db)).values()) == [status] * count
-
-
-@asynccontextmanager
-async def outage(db: Database) -> AsyncIterator[None]:
-    """Nobody gets in, and who is in is thrown out."""
-    name = db.url.rpartition("/")[2]
-    admin(db.url, f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
-    admin(db.url, f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'")
-    try:
-        yield
-    finally:
-        admin(db.url, f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
 
 
 def test_only_seen_silence_counts() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +18,8 @@ from shiftboss.worker.tally import Tally
 log = structlog.get_logger()
 
 LATE = 1.0
+#: Of a lease: after this long without a beat the work is stopped, which takes a moment itself.
+SAFE = 0.7
 
 
 class Heart(Service):
@@ -66,11 +69,11 @@ class Heart(Service):
         stats = self._tally.take()
         began = time.monotonic()
         try:
-            orders = await self._source.beat(self._leases(), self._usage(), stats)
-        except ShiftbossError as error:
+            orders = await self._answer(stats)
+        except (ShiftbossError, TimeoutError) as error:
             self._tally.put_back(stats)
-            log.warning("a beat did not land", reason=error.message)
-            if not self._lost and time.monotonic() - self._landed > self._lease * 0.7:
+            log.warning("a beat did not land", reason=str(error) or "no answer in time")
+            if not self._lost and time.monotonic() >= self._landed + self._lease * SAFE:
                 self._lost = True
                 log.error("no beat landed in time: stopping all work before the leases run out")
                 self._on_lost()
@@ -80,3 +83,9 @@ class Heart(Service):
             raise
         self._landed, self._lost = began, False
         self._on_orders(orders)
+
+    async def _answer(self, stats: list[dict[str, Any]]) -> Orders:
+        """Not waited for when the leases could run out meanwhile."""
+        left = None if self._lost else max(self._landed + self._lease * SAFE - time.monotonic(), 0.05)
+        async with asyncio.timeout(left):
+            return await self._source.beat(self._leases(), self._usage(), stats)
