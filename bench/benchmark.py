@@ -107,7 +107,10 @@ def plan(
 
 
 def flat(systems: list[System], options: argparse.Namespace) -> Iterator[Step]:
-    """What takes long is measured once: backlogs, history, an open transaction."""
+    """What takes long is measured once: a killed worker, backlogs, history, an open transaction."""
+    for system in systems:
+        if not system.ours:
+            yield "killed", system, measures.killed_peer
     sizes = [10_000, round(1_000_000 * options.scale), *([10_000_000] if options.full else [])]
     for system in systems:
         if system.name not in ("limit", "shiftboss", "pgqueuer"):
@@ -173,7 +176,8 @@ def wanted(steps: Iterator[Step], options: argparse.Namespace) -> Iterator[Step]
     return (step for step in steps if names is None or step[0] in names)
 
 
-def run(options: argparse.Namespace) -> dict[str, Any]:
+def run(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """All results so far, after every round and at the end."""
     names = options.systems.split(",") if options.systems else [system.name for system in SYSTEMS]
     systems = [system.scaled(options.scale) for system in SYSTEMS if system.name in names]
     for system in systems:
@@ -184,6 +188,15 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     def rate(system: System) -> float:
         return statistics.median(figures["drain_1"].get(system.name) or [200.0])
 
+    def so_far(rounds: int) -> dict[str, Any]:
+        return {
+            "machine": about | {"load_after": round(os.getloadavg()[0], 1)},
+            "versions": versions(systems),
+            "rounds": rounds,
+            "full": options.full,
+            "figures": medians(figures),
+        }
+
     with servers.running() as used:
         about = machine(used)
         bench = Bench(used)
@@ -191,16 +204,11 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             print(f"round {number + 1} of {options.rounds}", flush=True)
             for step in wanted(plan(systems, options, rate), options):
                 measure(step, bench, figures)
+            yield so_far(number + 1)
         print("flatness", flush=True)
         for step in wanted(flat(systems, options), options):
             measure(step, bench, figures)
-    return {
-        "machine": about | {"load_after": round(os.getloadavg()[0], 1)},
-        "versions": versions(systems),
-        "rounds": options.rounds,
-        "full": options.full,
-        "figures": medians(figures),
-    }
+    yield so_far(options.rounds)
 
 
 def main() -> None:
@@ -209,9 +217,9 @@ def main() -> None:
     if options.report is not None:
         report.write(json.loads(options.report.read_text()))
         return
-    result = run(options)
     options.output.parent.mkdir(exist_ok=True)
-    options.output.write_text(json.dumps(result, indent=1) + "\n")
+    for result in run(options):
+        options.output.write_text(json.dumps(result, indent=1) + "\n")
     if options.output == RESULTS / "latest.json":
         report.write(result)
     print("\n".join(report.targets(report.reader(result))))

@@ -19,6 +19,7 @@ Figures = dict[str, float]
 PROBES, PROBE_RATE = 200, 40.0
 WARM_UP = 0.1
 PATIENCE = 300.0
+LONGEST_RERUN = 60.0
 
 
 @dataclass
@@ -53,9 +54,9 @@ class Bench:
                 conn.execute("CHECKPOINT")
 
 
-def until(condition: Callable[[], bool], what: str, step: float = 0.002) -> float:
+def until(condition: Callable[[], bool], what: str, step: float = 0.002, patience: float = PATIENCE) -> float:
     """The moment at which the condition is true."""
-    deadline = time.perf_counter() + PATIENCE
+    deadline = time.perf_counter() + patience
     while not condition():
         if time.perf_counter() > deadline:
             raise TimeoutError(what)
@@ -239,6 +240,23 @@ def killed(bench: Bench, system: System) -> Figures:
             return row is not None and row[1] != lease
 
         return {"rerun_seconds": until(again, "not run again") - began}
+
+
+def killed_peer(bench: Bench, system: System) -> Figures:
+    """From SIGKILL of one of two workers to the next run of its task; a minute stands for more."""
+    url = bench.place(system)
+    with fleet(system, url, workers=2) as crew:
+        ready(system, crew, url)
+        before = crew.counter.each()
+        system.start("latency", url, {"BENCH_SENT": "-1"}, n=1, rate=1.0).wait()
+        until(lambda: crew.counter.each() != before, f"{system.name}: nothing was run")
+        holder = next(n for n, ran in enumerate(crew.counter.each()) if ran != before[n])
+        began = time.perf_counter()
+        crew.processes[holder].kill()
+        ran = crew.counter.total()
+        with contextlib.suppress(TimeoutError):
+            until(lambda: crew.counter.total() > ran, "not run again", 0.02, patience=LONGEST_RERUN)
+        return {"rerun_seconds": min(time.perf_counter() - began, LONGEST_RERUN)}
 
 
 @contextlib.contextmanager

@@ -40,6 +40,9 @@ ROWS = {
 }
 
 
+LONGEST = {"rerun_seconds": 60.0}
+"""Nobody waited longer than this."""
+
 CHARTS = {
     "drain": ({"drain_1": "one process", "drain_2": "two processes"}, "tasks/s"),
     "enqueue": ({"enqueue_bulk": "in bulk", "enqueue_single": "one by one"}, "tasks/s"),
@@ -151,15 +154,17 @@ def targets(value: Value) -> list[str]:
 def table(value: Value, names: list[str]) -> list[str]:
     lines = ["| | " + " | ".join(LABELS[name] for name in names) + " |", "|---" + "|--:" * len(names) + "|"]
     for key, label in ROWS.items():
-        cells = [_cell(value(key, name)) for name in names]
+        cells = [_cell(value(key, name), at_most=LONGEST.get(key)) for name in names]
         if any(cell != "–" for cell in cells):
             lines.append(f"| {label} | " + " | ".join(cells) + " |")
     return lines
 
 
-def _cell(number: float | None) -> str:
+def _cell(number: float | None, at_most: float | None = None) -> str:
     if number is None:
         return "–"
+    if at_most is not None and number >= at_most:
+        return f"> {at_most:g}"
     return f"{number:,.0f}" if number >= 100 else f"{number:.1f}"
 
 

@@ -18,13 +18,15 @@ from types import ModuleType
 from typing import Any
 
 SLOT = struct.Struct("q")
+HANG = -1
 
 
 class Tally:
     """Counts runs in a memory-mapped file, one slot per process, and keeps the probes' latencies.
 
     A probe is a task whose argument is the moment at which it was sent (nanoseconds of the monotonic clock,
-    which is the same in all processes of a machine); load and drain tasks carry 0.
+    which is the same in all processes of a machine); load and drain tasks carry 0, and one that never ends
+    carries HANG.
     """
 
     def __init__(self) -> None:
@@ -37,7 +39,9 @@ class Tally:
     def hit(self, sent: int) -> None:
         self._count += 1
         SLOT.pack_into(self._map, self._offset, self._count)
-        if sent:
+        if sent == HANG:
+            time.sleep(600)
+        elif sent:
             with self._probes.open("a") as file:
                 file.write(f"{time.monotonic_ns() - sent}\n")
 
@@ -47,14 +51,19 @@ def pace(rate: float, count: int, send: Callable[[int], Any]) -> None:
     start = time.monotonic()
     for n in range(count):
         time.sleep(max(0.0, start + n / rate - time.monotonic()))
-        send(time.monotonic_ns())
+        send(_word())
 
 
 async def pace_async(rate: float, count: int, send: Callable[[int], Awaitable[Any]]) -> None:
     start = time.monotonic()
     for n in range(count):
         await asyncio.sleep(max(0.0, start + n / rate - time.monotonic()))
-        await send(time.monotonic_ns())
+        await send(_word())
+
+
+def _word() -> int:
+    """What a probe carries: the time, or what the environment says instead."""
+    return int(os.environ.get("BENCH_SENT") or time.monotonic_ns())
 
 
 def timed(function: Callable[[], Any]) -> dict[str, float]:
