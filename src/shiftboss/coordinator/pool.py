@@ -79,7 +79,8 @@ class Pool:
         self.free = [worker.free for worker in workers]
         self._slots = [max(worker.slots, 1) for worker in workers]
         self._ahead = [worker.ahead for worker in workers]
-        self.load = [self._load(index) for index in range(len(workers))]
+        # 1: each slot is taken; more: tasks are kept ready
+        self.load = [1 - (w.free - w.ahead) / max(w.slots, 1) for w in workers]
         self.turns = [worker.turn for worker in workers]
         self.ready = _mask(i for i, w in enumerate(workers) if w.free > 0 and w.usable)
         self._queues = _index(workers, lambda worker: worker.queues)
@@ -91,14 +92,10 @@ class Pool:
 
     def take(self, index: int, turn: int) -> float:
         """One slot of this worker is taken; its load then."""
-        self.free[index] -= 1
-        self.load[index] = load = self._load(index)
+        self.free[index] = free = self.free[index] - 1
+        self.load[index] = load = 1 - (free - self._ahead[index]) / self._slots[index]
         self.turns[index] = turn
         return load
-
-    def _load(self, index: int) -> float:
-        """1: each slot is taken; more: tasks are kept ready."""
-        return 1 - (self.free[index] - self._ahead[index]) / self._slots[index]
 
     def queue(self, mask: int, urgent: bool, region: str | None) -> list[Entry]:
         """A heap of the workers of a set that have a slot free, the best one first."""
