@@ -8,6 +8,7 @@ import sys
 import tempfile
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
@@ -78,8 +79,18 @@ def shoot(page: Page, path: str, file: Path) -> None:
     page.wait_for_selector("main h1")
     page.wait_for_load_state("networkidle")
     page.screenshot(path=file)
-    picture = Image.open(file).convert("RGB").quantize(160, dither=Image.Dither.NONE)
-    picture.save(file, optimize=True)
+    picture = Image.open(file).convert("RGB")
+    picture.quantize(palette=palette(picture), dither=Image.Dither.NONE).save(file, optimize=True)
+
+
+def palette(picture: Image.Image) -> Image.Image:
+    """The common colours as they are, and for the rest some of every part: a thin line keeps its own."""
+    counted: list[Any] = list(picture.getcolors(picture.width * picture.height) or [])
+    common = [value for _, colour in sorted(counted, reverse=True)[:128] for value in colour]
+    others = picture.quantize(128, method=Image.Quantize.MAXCOVERAGE).getpalette() or []
+    made = Image.new("P", (1, 1))
+    made.putpalette([*common, *others][: 3 * 256])
+    return made
 
 
 def pictures(stage: Stage, browser: Browser) -> None:
