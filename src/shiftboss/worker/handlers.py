@@ -28,13 +28,21 @@ class Terms(TypedDict, total=False):
     """What a task may be given with its decorator; a plain number means seconds."""
 
     queue: str
+    """Where its tasks wait; `default` unless given."""
     priority: int | None
+    """0 to 100, higher goes first."""
     max_attempts: int | None
+    """How often it may be tried before it is Failed."""
     backoff: timedelta | float | None
+    """The pause before the second attempt; it grows from there."""
     timeout: timedelta | float | None
+    """The longest that one attempt may take."""
     concurrency_key: Callable[..., str | None] | None
+    """Gets the task's arguments; limits per key count those with the same answer."""
     requires: dict[str, Any] | None
+    """What a worker must have, like `{"gpu": True}`."""
     mode: Mode | None
+    """`async`, `thread` or `process`; by the kind of function unless given."""
 
 
 @dataclass(kw_only=True)
