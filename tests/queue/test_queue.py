@@ -189,6 +189,17 @@ async def test_what_a_worker_can_not_do_is_not_in_its_way(db: Database) -> None:
     assert reason.reason == "no capable worker"
 
 
+async def test_a_worker_that_talks_nonsense_gets_only_what_anybody_may_have(db: Database) -> None:
+    await db.execute(
+        """SELECT shiftboss.register('odd', p_capabilities => '{"ai_providers": 7, "specialized_features": "all"}',
+                                     p_resource_limits => '{"gpu_available": "yes", "memory_gb": "lots"}')"""
+    )
+    for requires in ({"gpu": True}, {"memory_gb": 8}, {"ai_provider": "openai"}, {"features": ["voice"]}):
+        await enqueue(db, requires=requires)
+    plain = await enqueue(db)
+    assert [task.id for task in await db.tasks.claim("odd", 10)] == [plain]
+
+
 async def test_history_dead_letters_retry_and_prune(db: Database) -> None:
     id = await enqueue(db, max_attempts=1)
     [task] = await db.tasks.claim("w")
@@ -265,6 +276,8 @@ async def test_origin_sets_the_documented_priority(db: Database) -> None:
         ({"task_type": ""}, "task_type"),
         ({"max_attempts": 0}, "max_attempts"),
         ({"requires": {"cpus": 4}}, "cpus"),
+        ({"requires": {"memory_gb": "8"}}, "number"),
+        ({"requires": {"gpu": 1}}, "boolean"),
         ({"timeout": timedelta(seconds=-1)}, "timeout"),
     ],
 )

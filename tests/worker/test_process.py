@@ -67,6 +67,21 @@ async def test_sigterm_finishes_the_running_task_and_leaves(
     assert row["status"] == "inactive"
 
 
+async def test_workers_that_nobody_supervises_look_after_each_other(
+    db: Database, database_url: str, tmp_path: Path, eventually: Callable[..., Any]
+) -> None:
+    gate = tmp_path / "gate"
+    eager = {"SHIFTBOSS_LEADER_ELECT_SECONDS": "0.1", "SHIFTBOSS_LEADER_RESCUE_SECONDS": "0.2"}
+    async with worker(database_url, tmp_path, **eager) as first:
+        id = await enqueue(db, "wait_for", {"path": str(gate)})
+        await eventually(lambda: (tmp_path / "gate.started").exists(), 60)
+        async with worker(database_url, tmp_path, "p2", **eager):
+            await eventually(lambda: db.workers.get("p2"), 60)
+            first.kill()
+            gate.touch()
+            assert (await finished(db, id))["worker_id"] == "p2"
+
+
 async def test_a_second_signal_ends_at_once(
     db: Database, database_url: str, tmp_path: Path, eventually: Callable[..., Any]
 ) -> None:

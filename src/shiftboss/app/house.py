@@ -108,11 +108,9 @@ class House(Service):
         return [*worker, "--component", component, "--id", member, "--log-level", self._log_level]
 
     def _leader(self) -> Service:
-        from shiftboss.coordinator.duties import fleet_duties
-        from shiftboss.coordinator.leader import Leader
+        from shiftboss.coordinator.duties import candidate
 
-        duties = fleet_duties(self._db, self._settings)
-        return Leader(self._db, duties, direct_url=self._settings.database.direct_url)
+        return candidate(self._db, self._settings)
 
     async def _coordinator(self, stack: AsyncExitStack) -> None:
         if not self._has("grpc", "coordinator"):

@@ -57,8 +57,7 @@ def coordinator(
 
 async def _run(settings: Settings) -> None:
     from shiftboss.coordinator.auth import DatabaseTokens
-    from shiftboss.coordinator.duties import fleet_duties
-    from shiftboss.coordinator.leader import Leader
+    from shiftboss.coordinator.duties import candidate
     from shiftboss.coordinator.server import Coordinator
     from shiftboss.db import Database
     from shiftboss.lifecycle.signals import stop_on_signals
@@ -67,11 +66,9 @@ async def _run(settings: Settings) -> None:
     async with await Database.open(database.url, data_dir=settings.data_dir) as db:
         tokens = DatabaseTokens(db) if chosen.require_token else None
         coordinator = Coordinator(db, chosen, tokens, listen_url=database.direct_url)
-        duties = fleet_duties(db, settings)
-        leader = Leader(db, duties, every=settings.leader.elect_seconds, direct_url=database.direct_url)
         async with AsyncExitStack() as parts:
             parts.enter_context(stop_on_signals(coordinator.request_stop))
-            for part in (leader, *_feeders(db, settings), coordinator):
+            for part in (candidate(db, settings), *_feeders(db, settings), coordinator):
                 await parts.enter_async_context(part)
             await coordinator.wait()
 

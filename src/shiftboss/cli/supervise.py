@@ -69,8 +69,7 @@ def slots(words: Sequence[str]) -> dict[str, int]:
 
 
 async def _run(target: str, settings: Settings) -> None:
-    from shiftboss.coordinator.duties import fleet_duties
-    from shiftboss.coordinator.leader import Leader
+    from shiftboss.coordinator.duties import candidate
     from shiftboss.db import Database
     from shiftboss.lifecycle.signals import stop_on_signals
     from shiftboss.supervisor import Supervisor
@@ -79,9 +78,7 @@ async def _run(target: str, settings: Settings) -> None:
     async with await Database.open(database.url, data_dir=settings.data_dir) as db:
         supervisor = Supervisor.of(db, settings, target)
         # A fleet without a coordinator needs its rescues and schedules as well: any supervisor can lead.
-        duties = fleet_duties(db, settings)
-        leader = Leader(db, duties, every=settings.leader.elect_seconds, direct_url=database.direct_url)
         with stop_on_signals(supervisor.request_stop):
-            async with leader:
+            async with candidate(db, settings):
                 await supervisor.start()
                 await supervisor.wait()

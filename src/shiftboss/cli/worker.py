@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -63,6 +64,7 @@ def worker(
 async def _run(
     post: Post, handlers: Handlers, settings: Settings, seat: Seat | None, coordinators: list[str]
 ) -> None:
+    from shiftboss.coordinator.duties import candidate
     from shiftboss.worker.process import run_worker
 
     source = None
@@ -70,7 +72,10 @@ async def _run(
         from shiftboss.coordinator.source import CoordinatorSource
 
         source = CoordinatorSource(coordinators, settings.coordinator)
-    await run_worker(post, handlers, settings, source=source, seat=seat)
+    # A fleet of nothing but plain workers needs its rescues and schedules as well.
+    plain = seat is None and source is None
+    beside = partial(candidate, settings=settings, eagerness=0.2) if plain else None
+    await run_worker(post, handlers, settings, source=source, seat=seat, beside=beside)
 
 
 async def _register_schedules(app: object, settings: Settings) -> None:

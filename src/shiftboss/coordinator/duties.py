@@ -6,7 +6,7 @@ from functools import partial
 
 from shiftboss.coordinator.autoscaler import Autoscaler, SupervisorLauncher
 from shiftboss.coordinator.cron import fire_due
-from shiftboss.coordinator.leader import Duty
+from shiftboss.coordinator.leader import Duty, Leader
 from shiftboss.coordinator.pruner import Pruner
 from shiftboss.coordinator.rescuer import Rescuer
 from shiftboss.db import Database
@@ -24,3 +24,13 @@ def fleet_duties(db: Database, settings: Settings) -> list[Duty]:
         scaler = Autoscaler(db, SupervisorLauncher(db, scaling.queue), scaling)
         duties.append(Duty("autoscale", scaling.every_seconds, scaler))
     return duties
+
+
+def candidate(db: Database, settings: Settings, eagerness: float = 1.0) -> Leader:
+    """Somebody who would do all that. Where candidates may be many, each had better be less eager."""
+    return Leader(
+        db,
+        fleet_duties(db, settings),
+        every=settings.leader.elect_seconds / eagerness,
+        direct_url=settings.database.direct_url,
+    )

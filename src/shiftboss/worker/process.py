@@ -7,6 +7,8 @@ import importlib
 import os
 import socket
 import sys
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -17,6 +19,7 @@ import structlog
 from shiftboss import __version__
 from shiftboss.db import Database
 from shiftboss.db.layout import default_data_dir
+from shiftboss.lifecycle import Service
 from shiftboss.lifecycle.signals import stop_on_signals
 from shiftboss.model.errors import UsageError
 from shiftboss.model.settings import Settings
@@ -106,10 +109,12 @@ async def run_worker(
     source: Source | None = None,
     hooks: Hooks | None = None,
     seat: Seat | None = None,
+    beside: Callable[[Database], Service] | None = None,
 ) -> None:
     """Run one worker until a signal or a drain. With a `source` of another room no database is opened.
 
-    A worker that a supervisor started has a `seat`, and keeps its row in `health`.
+    A worker that a supervisor started has a `seat`, and keeps its row in `health`. `beside` makes a service
+    that runs as long as the worker does.
     """
     if source is not None and seat is None:
         await _run(_worker(source, post, handlers, settings, hooks), post)
@@ -123,7 +128,8 @@ async def run_worker(
             hooks.listen(tracker.note)
             worker = _worker(source, post, handlers, settings, hooks, db, tracker.id)
             beat = SlotBeat.of(seat, worker, db, settings.worker.beat_seconds) if seat is not None else None
-            await _run(worker, post, beat)
+            async with beside(db) if beside is not None else nullcontext():
+                await _run(worker, post, beat)
 
 
 def _worker(

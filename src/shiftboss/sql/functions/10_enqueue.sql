@@ -14,7 +14,7 @@ $$;
 CREATE OR REPLACE FUNCTION shiftboss.prepare_task() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     v_limit int := shiftboss.setting('max_payload_bytes', '1048576');
-    v_key text;
+    v_wrong record;
 BEGIN
     IF pg_column_size(NEW.params) > v_limit THEN
         RAISE EXCEPTION 'params of % bytes are over the limit of % bytes', pg_column_size(NEW.params), v_limit
@@ -29,10 +29,15 @@ BEGIN
             RAISE EXCEPTION 'requires must be a JSON object, not %', jsonb_typeof(NEW.requires)
                 USING ERRCODE = 'invalid_parameter_value';
         END IF;
-        SELECT k INTO v_key FROM jsonb_object_keys(NEW.requires) k
-        WHERE k NOT IN ('ai_provider', 'features', 'gpu', 'memory_gb', 'cpu_cores') LIMIT 1;
-        IF FOUND THEN
-            RAISE EXCEPTION 'requires has no key "%"', v_key USING ERRCODE = 'invalid_parameter_value',
+        SELECT r.key, k.kind, jsonb_typeof(r.value) AS given INTO v_wrong
+        FROM jsonb_each(NEW.requires) r LEFT JOIN (VALUES ('ai_provider', 'string'), ('features', 'array'), ('gpu', 'boolean'),
+            ('memory_gb', 'number'), ('cpu_cores', 'number')) k (key, kind) USING (key)
+        WHERE k.kind IS DISTINCT FROM jsonb_typeof(r.value) LIMIT 1;
+        IF v_wrong.kind IS NOT NULL THEN
+            RAISE EXCEPTION 'requires: "%" must be of type %, not %', v_wrong.key, v_wrong.kind, v_wrong.given
+                USING ERRCODE = 'invalid_parameter_value';
+        ELSIF v_wrong.key IS NOT NULL THEN
+            RAISE EXCEPTION 'requires has no key "%"', v_wrong.key USING ERRCODE = 'invalid_parameter_value',
                 HINT = 'Known keys: ai_provider, features, gpu, memory_gb, cpu_cores.';
         END IF;
     END IF;

@@ -1,16 +1,16 @@
 -- How a task goes out. A claim takes a batch for one worker and gives each task a lease: from then on only that lease can
 -- finish, fail, defer, extend or report on it.
 
+-- Compared as JSON, which never raises: one worker that says nonsense of itself must not stop the claims of all.
 CREATE OR REPLACE FUNCTION shiftboss.meets(p_requires jsonb, p_capabilities jsonb, p_resources jsonb) RETURNS boolean
 LANGUAGE sql IMMUTABLE AS $$
     SELECT (p_requires -> 'ai_provider' IS NULL
             OR coalesce(p_capabilities -> 'ai_providers' ? (p_requires ->> 'ai_provider'), false))
        AND (p_requires -> 'features' IS NULL
             OR coalesce(p_capabilities -> 'specialized_features' @> (p_requires -> 'features'), false))
-       AND (coalesce((p_requires ->> 'gpu')::boolean, false) = false
-            OR coalesce((p_resources ->> 'gpu_available')::boolean, false))
-       AND coalesce((p_requires ->> 'memory_gb')::numeric, 0) <= coalesce((p_resources ->> 'memory_gb')::numeric, 0)
-       AND coalesce((p_requires ->> 'cpu_cores')::numeric, 0) <= coalesce((p_resources ->> 'cpu_cores')::numeric, 0)
+       AND (coalesce(p_requires -> 'gpu', 'false') = 'false' OR coalesce(p_resources -> 'gpu_available', 'false') = 'true')
+       AND coalesce(p_requires -> 'memory_gb', '0') <= coalesce(p_resources -> 'memory_gb', '0')
+       AND coalesce(p_requires -> 'cpu_cores', '0') <= coalesce(p_resources -> 'cpu_cores', '0')
 $$;
 
 -- May this worker do tasks of this lane? A worker that declares no task types takes any.
