@@ -143,8 +143,9 @@ async def test_the_other_rooms(api: httpx.AsyncClient, db: Database) -> None:
     assert (await api.get(f"{V1}/journal/search", params={"query": "sea"})).json() == []
     assert (await api.post(f"{V1}/vectorizers/7/pause")).status_code == 404
     choices = (await api.get(f"{V1}/bots")).json()
-    assert [bot["name"] for bot in choices["bots"]][:4] == ["discovery", "classify", "verify", "monitor"]
-    assert choices["bots"][2]["params"]["properties"]["limit"]["maximum"] == 1_000_000
+    params = {bot["name"]: bot["params"] for bot in choices["bots"]}  # other tests may have brought more
+    assert params.keys() >= {"discovery", "classify", "verify", "monitor"}
+    assert params["verify"]["properties"]["limit"]["maximum"] == 1_000_000
     assert choices["cities"]["rotterdam"] == "Rotterdam"
 
 

@@ -8,15 +8,24 @@ from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 import pytest
+import structlog
 from structlog.testing import capture_logs
 
 from shiftboss.db import Database
 from shiftboss.db.tracking import Availability
+from shiftboss.worker import tracking
 from shiftboss.worker.tracking import Tracker
 
 Eventually = Callable[..., Awaitable[Any]]
 BREAK = "ALTER FUNCTION ai._worker_heartbeat RENAME TO _gone"
 MEND = "ALTER FUNCTION ai._gone RENAME TO _worker_heartbeat"
+
+
+@pytest.fixture(autouse=True)
+def heard() -> None:
+    """Tests of commands set up the logs of the process, and a logger keeps the set-up of its first use."""
+    structlog.reset_defaults()
+    vars(tracking.log).pop("bind", None)
 
 
 async def row_of(db: Database, tracker: Tracker) -> dict[str, Any]:
