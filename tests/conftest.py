@@ -25,6 +25,7 @@ from urllib.parse import urlsplit, urlunsplit
 import hypothesis
 import psycopg
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 from shiftboss.db import Database
 from shiftboss.db.embedded import EmbeddedServer
@@ -49,6 +50,15 @@ FIRST = (
     "tests/supervisor/",
     "tests/coordinator/test_processes",
     "tests/cli/test_terminal",
+)
+
+# What shares something dear, a fleet and a browser or a large table, runs in one process.
+TOGETHER = (
+    "tests/page/",
+    "tests/queue/test_plans",
+    "tests/ai/test_labelled",
+    "tests/journal/test_findings",
+    "tests/journal/test_cli",
 )
 
 hypothesis.settings.register_profile("quick", deadline=None, max_examples=40)
@@ -93,6 +103,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("browser"):
             item.add_marker(pytest.mark.skip(reason="no chromium on this machine"))
+
+
+class Together(LoadScopeScheduling):
+    """Tests go to whichever process is free, one by one but for those that belong together."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return next((name for name in TOGETHER if nodeid.startswith(name)), nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
+    return Together(config, log)
 
 
 @pytest.fixture(scope="session")

@@ -13,8 +13,6 @@ from shiftboss.ai.providers.local.moods import analyse_sentiment, detect_emotion
 from shiftboss.ai.providers.local.text import Text
 from shiftboss.ai.providers.local.topics import identify_themes
 
-pytestmark = pytest.mark.xdist_group("labelled")  # judged once
-
 # measured: sentiment 0.66, emotion 0.67, theme 0.64 (0.72 among the first three); see local-ai.md
 CHANCE = {"sentiment": 1 / 3, "emotion": 1 / 6, "theme": 1 / 20, "theme among three": 3 / 20}
 MARGIN = {"sentiment": 0.25, "emotion": 0.40, "theme": 0.50, "theme among three": 0.50}

@@ -15,7 +15,7 @@ from playwright.sync_api import Locator, Page, expect
 from shiftboss.model.task import NewTask
 from tests.page.stage import Stage
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(180), pytest.mark.xdist_group("page")]
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
 Open = Callable[..., Page]
 
 

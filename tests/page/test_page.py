@@ -21,7 +21,7 @@ from tests.page.conftest import Seen
 from tests.page.stage import Stage
 from tests.page.test_actions import force
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(180), pytest.mark.xdist_group("page")]
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
 
 PATHS = (
     "/", "/?span=day", "/tasks", "/workers", "/runs?run=survey", "/queues", "/journal", "/vectorizers",

@@ -12,10 +12,7 @@ import pytest
 
 from tests.conftest import TEMPLATE, _fresh
 
-pytestmark = [
-    pytest.mark.timeout(300),
-    pytest.mark.xdist_group("plans"),
-]  # all by one worker: the seed is large
+pytestmark = pytest.mark.timeout(300)  # the seed is large
 
 Connection = psycopg.Connection[Any]
 BATCH = 100
