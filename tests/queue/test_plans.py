@@ -138,3 +138,19 @@ def test_what_others_run_is_not_looked_at(database_url: str) -> None:
             assert pages <= alone[call] * 1.5 + 100, (
                 f"{call} touched {alone[call]} pages, and {pages} in company"
             )
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_plan_made_while_the_table_was_small_serves_it_when_it_is_large(database_url: str, call: str) -> None:
+    """A session keeps its plans until the table is analysed again, which may be long after it has grown."""
+    with psycopg.connect(database_url, autocommit=True) as conn:
+        conn.execute("ALTER TABLE public.tasks SET (autovacuum_enabled = false)")
+        conn.execute(SEED, {"queued": 10})
+        conn.execute("SELECT FROM shiftboss.claim('w', 5)")
+        for _ in range(8):  # PostgreSQL turns to generic plans after five
+            cost(conn, call)
+        conn.execute(SEED, {"queued": SMALL})
+        conn.execute("SELECT FROM shiftboss.claim('w', %s)", [BATCH])
+        pages, scans = cost(conn, call)
+        assert scans == 0, f"{call} reads the whole table"
+        assert pages < 60 * BATCH, f"{call} touched {pages} pages"

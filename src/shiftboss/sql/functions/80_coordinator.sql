@@ -93,13 +93,12 @@ $$;
 
 -- Give each task to its worker, as far as both still stand: shiftboss.assign for many workers in one call.
 -- The rows are locked by their ids alone and then written by their places: with more to go by, a plan made while the
--- statistics were old compared every waiting task with every chosen one. And one made while the table was small must not
--- read all of it when it is large.
+-- statistics were old compared every waiting task with every chosen one.
 CREATE OR REPLACE FUNCTION shiftboss.assign_many(p_ids uuid[], p_workers text[])
 RETURNS TABLE (worker_id text, id uuid, lease bigint, task_type text, params text, attempt int, max_attempts smallint,
     queue text, priority smallint, tenant text, timeout interval, deadline timestamptz, created_at timestamptz,
     ready_at timestamptz, started_at timestamptz, run_id uuid, metadata text)
-LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
+LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
     v_now timestamptz := shiftboss.now();
