@@ -1,15 +1,18 @@
 """Shiftboss: the worker is `python -m shiftboss worker`; finished tasks are kept with their record."""
 
+import asyncio
 import os
 import sys
 from pathlib import Path
 
+import uvloop
 from common import TICK, main, pace_async, timed_async
 
 from shiftboss.db import Database
 from shiftboss.db.migrate import migrate
 from shiftboss.model.task import NewTask
 
+asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())  # as `shiftboss worker` does
 CONCURRENCY = 500
 
 

@@ -37,15 +37,11 @@ class Tasks:
         self, tasks: Sequence[NewTask], conn: psycopg.AsyncConnection[Any] | None = None
     ) -> list[Enqueued]:
         """Put tasks into the queue, in the caller's transaction if `conn` is given. All of them or none."""
-        sql, params = _statement(tasks)
         if conn is not None:
             with translated():
-                async with conn.cursor(row_factory=args_row(Enqueued)) as cursor:
-                    await cursor.execute(sql, params)
-                    return await cursor.fetchall()
-        async with self._db.connection() as own, own.cursor(row_factory=args_row(Enqueued)) as cursor:
-            await cursor.execute(sql, params)
-            return await cursor.fetchall()
+                return await _enqueue(tasks, conn)
+        async with self._db.connection() as own:
+            return await _enqueue(tasks, own)
 
     async def copy(self, tasks: Iterable[NewTask]) -> int:
         """Put very many plain tasks in by COPY, the fastest way. All of them or none."""
@@ -217,22 +213,29 @@ def enqueue_sync(tasks: Sequence[NewTask], conn: psycopg.Connection[Any]) -> lis
         return cursor.fetchall()
 
 
-def _statement(tasks: Sequence[NewTask]) -> tuple[str, list[Any]]:
-    """One task without a dedup_key is a plain INSERT, which costs half of what the function does for many."""
-    if len(tasks) != 1 or tasks[0].dedup_key is not None:
-        return ENQUEUE, [encode(tasks)]
-    [task] = tasks
+async def _enqueue(tasks: Sequence[NewTask], conn: psycopg.AsyncConnection[Any]) -> list[Enqueued]:
+    if len(tasks) == 1 and tasks[0].dedup_key is None:
+        id, sql, params = _insert(tasks[0])
+        await conn.execute(sql, params)
+        return [Enqueued(id, True)]
+    async with conn.cursor(row_factory=args_row(Enqueued)) as cursor:
+        await cursor.execute(ENQUEUE, [encode(tasks)])
+        return await cursor.fetchall()
+
+
+def _insert(task: NewTask) -> tuple[UUID, str, list[Any]]:
+    """One task without a dedup_key as a plain INSERT, which costs half of what the function for many does."""
     task.check()
     _json(task)
     fields = _fields(task)
     delay = fields.pop("delay", None)
-    fields.setdefault("id", new_id())
+    id = fields.setdefault("id", new_id())
     columns, values = ", ".join(fields), ", ".join(["%s"] * len(fields))
     if delay is not None:
         columns, values = columns + ", run_at", values + ", shiftboss.now() + %s"
     params = [Jsonb(value, dumps=dumps) if isinstance(value, dict) else value for value in fields.values()]
-    sql = f"INSERT INTO public.tasks ({columns}) VALUES ({values}) RETURNING id, true"  # noqa: S608 - our own names
-    return sql, params if delay is None else [*params, delay]
+    sql = f"INSERT INTO public.tasks ({columns}) VALUES ({values})"  # noqa: S608 - our own names
+    return id, sql, params if delay is None else [*params, delay]
 
 
 def encode(tasks: Sequence[NewTask]) -> Jsonb:
