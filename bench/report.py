@@ -165,7 +165,9 @@ def _cell(number: float | None, at_most: float | None = None) -> str:
         return "–"
     if at_most is not None and number >= at_most:
         return f"> {at_most:g}"
-    return f"{number:,.0f}" if number >= 100 else f"{number:.1f}"
+    if number >= 100:
+        return f"{number:,.0f}"
+    return f"{number:.1f}" if number >= 1 else f"{number:.2f}"
 
 
 def chart(
