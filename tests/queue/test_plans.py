@@ -141,7 +141,9 @@ def test_what_others_run_is_not_looked_at(database_url: str) -> None:
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_a_plan_made_while_the_table_was_small_serves_it_when_it_is_large(database_url: str, call: str) -> None:
+def test_a_plan_made_while_the_table_was_small_serves_it_when_it_is_large(
+    database_url: str, call: str
+) -> None:
     """A session keeps its plans until the table is analysed again, which may be long after it has grown."""
     with psycopg.connect(database_url, autocommit=True) as conn:
         conn.execute("ALTER TABLE public.tasks SET (autovacuum_enabled = false)")
