@@ -50,16 +50,21 @@ FIRST = (
     "tests/supervisor/",
     "tests/coordinator/test_processes",
     "tests/cli/test_terminal",
+    "tests/admin/test_fuzz",
+    "tests/worker/test_outage",
+    "tests/worker/test_process",
+    "tests/app/test_types",
 )
 
-# What shares something dear, a fleet and a browser or a large table, runs in one process.
-TOGETHER = (
-    "tests/page/",
-    "tests/queue/test_plans",
-    "tests/ai/test_labelled",
-    "tests/journal/test_findings",
-    "tests/journal/test_cli",
-)
+# What shares something dear, a fleet and a browser or an analysed journal, runs in one process.
+TOGETHER = {
+    "tests/page/": "page",
+    "tests/queue/test_plans": "plans",
+    "tests/ai/test_labelled": "labelled",
+    "tests/journal/test_findings": "journal",
+    "tests/journal/test_cli": "journal",
+    "tests/journal/test_stages": "journal",
+}
 
 hypothesis.settings.register_profile("quick", deadline=None, max_examples=40)
 hypothesis.settings.register_profile("deep", deadline=None, max_examples=500)
@@ -109,7 +114,7 @@ class Together(LoadScopeScheduling):
     """Tests go to whichever process is free, one by one but for those that belong together."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return next((name for name in TOGETHER if nodeid.startswith(name)), nodeid)
+        return next((group for start, group in TOGETHER.items() if nodeid.startswith(start)), nodeid)
 
 
 @pytest.hookimpl(optionalhook=True)
