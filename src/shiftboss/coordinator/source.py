@@ -22,7 +22,7 @@ from shiftboss.coordinator import codec
 from shiftboss.coordinator.link import LOST_SESSION, CoordinatorError, CoordinatorUnavailable, Link
 from shiftboss.coordinator.messages import claimed, completion, registration
 from shiftboss.coordinator.proto import fleet_pb2 as pb
-from shiftboss.lifecycle import Backoff, sleep
+from shiftboss.lifecycle import Backoff
 from shiftboss.model.settings import CoordinatorSettings
 from shiftboss.model.task import Claimed, Complete, Fail, Report
 from shiftboss.model.worker import Member, Orders
@@ -52,7 +52,7 @@ class CoordinatorSource:
         self._out: set[int] = set()
         self._accepted: list[int] = []
         self._buffer: deque[pb.Assignment] = deque()
-        self._arrived = asyncio.Event()
+        self.arrived = asyncio.Event()
         self._to_say = asyncio.Event()
         self._stream: asyncio.Task[None] | None = None
 
@@ -86,7 +86,7 @@ class CoordinatorSource:
 
     async def claim(self, limit: int) -> list[Claimed]:
         """What has arrived; the coordinator hears how much more there is room for."""
-        self._arrived.clear()
+        self.arrived.clear()
         taken = [self._buffer.popleft() for _ in range(min(limit, len(self._buffer)))]
         self._accepted += [one.lease for one in taken]
         self._out.update(one.lease for one in taken)
@@ -97,11 +97,8 @@ class CoordinatorSource:
             self._ahead = min(max(free - room, 0), MAX_AHEAD)
             self._to_say.set()
         if self._buffer:
-            self._arrived.set()
+            self.arrived.set()
         return [claimed(one) for one in taken]
-
-    async def wait(self, timeout: float) -> None:
-        await sleep(timeout, self._arrived)
 
     async def _keep_stream(self) -> None:
         backoff = Backoff(maximum=5.0)
@@ -155,7 +152,7 @@ class CoordinatorSource:
             self._to_say.set()  # nothing more comes until this worker has spoken
         if response.assignments:
             self._buffer.extend(response.assignments)
-            self._arrived.set()
+            self.arrived.set()
         if response.beat_now:
             self.orders.set()
 

@@ -95,6 +95,12 @@ async def sleep(seconds: float, *wakers: asyncio.Event) -> bool:
     """Sleep, or wake when one of the events is set; True if one was."""
     if any(waker.is_set() for waker in wakers):
         return True
+    if len(wakers) == 1:  # on the way of every task: a third of the cost of the way below
+        try:
+            async with asyncio.timeout(seconds):
+                return await wakers[0].wait()
+        except TimeoutError:
+            return False
     waits = [asyncio.ensure_future(waker.wait()) for waker in wakers]
     try:
         done, _ = await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)

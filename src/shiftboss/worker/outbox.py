@@ -34,6 +34,10 @@ class Outbox(Service):
         self._empty.clear()
         self._something.set()
 
+    def request_stop(self) -> None:
+        super().request_stop()
+        self._something.set()
+
     def __len__(self) -> int:
         return len(self._waiting) + len(self._sending)
 
@@ -48,7 +52,7 @@ class Outbox(Service):
         self.ready()
         backoff = Backoff()
         while not (self.stopping.is_set() and not self._waiting):
-            await sleep(3600, self._something, self.stopping)
+            await self._something.wait()
             self._something.clear()
             while self._waiting:
                 self._sending, self._waiting = self._waiting, []

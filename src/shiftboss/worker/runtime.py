@@ -94,14 +94,14 @@ class Worker(Service):
         if paused != self._paused:
             self._paused = paused
             log.info("paused" if paused else "resumed", worker_id=self.id)
-            self._space.set()
+            self._nudge()
 
     def drain(self) -> None:
         """Finish what is in hand, then end."""
         if not self._draining:
             self._draining = True
             log.info("draining", worker_id=self.id, running=len(self._running))
-            self._space.set()
+            self._nudge()
 
     async def run(self) -> None:
         await self._redeliver()
@@ -136,7 +136,7 @@ class Worker(Service):
         while not self.stopping.is_set() and not self._draining:
             room = self._room()
             if room <= 0:
-                await sleep(self._settings.poll_seconds, self._space, self.stopping)
+                await sleep(self._settings.poll_seconds, self._space)
                 self._space.clear()
                 self._return_hoard()
                 continue
@@ -150,17 +150,19 @@ class Worker(Service):
             now = time.monotonic()
             self._inbox.extend((task, now) for task in claimed)
             self._pump()
+            if claimed and len(claimed) < room:
+                await asyncio.sleep(0)  # nothing hurries but these: let them start before the next look
             if not claimed:
-                await self._wait()
+                await sleep(self._settings.poll_seconds * random.uniform(0.9, 1.1), self._source.arrived)
 
-    async def _wait(self) -> None:
-        """For a wake-up, in vain at most for the polling time; a stop ends it as well."""
-        seconds = self._settings.poll_seconds * random.uniform(0.9, 1.1)
-        wait = asyncio.ensure_future(self._source.wait(seconds))
-        stop = asyncio.ensure_future(self.stopping.wait())
-        await asyncio.wait({wait, stop}, return_when=asyncio.FIRST_COMPLETED)
-        wait.cancel()
-        stop.cancel()
+    def _nudge(self) -> None:
+        """End whatever the claiming waits for: it looks at its orders again."""
+        self._space.set()
+        self._source.arrived.set()
+
+    def request_stop(self) -> None:
+        super().request_stop()
+        self._nudge()
 
     def _ahead(self) -> int:
         """How many to claim beyond what can run now: a tenth of a second's work, none if tasks are slow."""

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 from uuid import UUID
 
 from shiftboss.db.listen import MISSED, listen
-from shiftboss.lifecycle import sleep
 from shiftboss.model.task import Cancelled, Claimed, Complete, Fail, Postpone, Report
 from shiftboss.model.worker import Member, Orders
 
@@ -27,6 +26,8 @@ class Source(Protocol):
 
     orders: asyncio.Event
     """Set when the next beat should not wait: there is an order for this worker."""
+    arrived: asyncio.Event
+    """Set when there may be something to claim; a claim clears it."""
     spool: str
     """The folder for reports that wait, within the host's: those of another fleet would be stale here."""
 
@@ -39,10 +40,6 @@ class Source(Protocol):
 
     async def claim(self, limit: int) -> list[Claimed]:
         """Up to `limit` tasks, at once: an empty list when there are none."""
-        ...
-
-    async def wait(self, timeout: float) -> None:
-        """Until there may be something to claim, or the time is over."""
         ...
 
     async def report(self, reports: Sequence[Report]) -> list[UUID]:
@@ -113,10 +110,10 @@ class DatabaseSource:
 
     def __init__(self, db: Database, *, listen_url: str | None = None, listening: bool = True) -> None:
         self.orders = asyncio.Event()
+        self.arrived = asyncio.Event()
         self._db = db
         self._listen_url = listen_url or db.url
         self._listening = listening
-        self._wake = asyncio.Event()
         self._marks = Marks()
         self._ear: asyncio.Task[None] | None = None
         self._id = ""
@@ -140,18 +137,15 @@ class DatabaseSource:
                 or notice.payload in self._queues
                 or notice.payload == "*"
             ):
-                self._wake.set()
+                self.arrived.set()
 
     async def claim(self, limit: int) -> list[Claimed]:
-        self._wake.clear()
+        self.arrived.clear()
         marks = self._marks.take()
         began = time.monotonic()
         claimed = await self._db.tasks.claim(self._id, limit, marks)
         self._marks.learn(claimed, limit, marks is not None, time.monotonic() - began)
         return claimed
-
-    async def wait(self, timeout: float) -> None:
-        await sleep(timeout, self._wake)
 
     async def report(self, reports: Sequence[Report]) -> list[UUID]:
         tasks, stale = self._db.tasks, []
