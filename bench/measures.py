@@ -40,7 +40,7 @@ class Bench:
 
     def seed(self, system: System, url: str, count: int) -> None:
         """The system's own bulk enqueue; ours for the limit, and SQL where millions are wanted."""
-        if system.ours and count > 100_000:
+        if system.ours and count >= 1_000_000:
             with psycopg.connect(url, autocommit=True) as conn:
                 conn.execute(SEED, [count])
         else:
@@ -95,13 +95,14 @@ def timed_drain(system: System, crew: Fleet, url: str, count: int, before: int =
 
 
 def drain(bench: Bench, system: System, workers: int = 1) -> Figures:
-    """No-op tasks; the rate after a tenth of them has been run, until the last one is finished."""
+    """No-op tasks; the rate after all workers work and a tenth of the tasks has been run, until the last one
+    is finished."""
     url = bench.place(system)
     count = system.drain * workers
     bench.seed(system, url, count)
     bench.settle(system, url)
     with fleet(system, url, workers) as crew:
-        until(lambda: crew.counter.total() > 0, f"{system.name}: nothing was run")
+        until(lambda: all(crew.counter.each()[:workers]), f"{system.name}: somebody runs nothing")
         ran, worker_cpu, server_cpu = crew.counter.total(), crew.cpu_seconds(), bench.servers.postgres_cpu()
         seconds, tasks = timed_drain(system, crew, url, count)
         ran = crew.counter.total() - ran
