@@ -141,7 +141,7 @@ async def _search(
         hits = await commands.search(
             db, ai, query, user=user, limit=limit, since=_aware(since), until=_aware(until)
         )
-    _print_json(hits) if json else show_hits(_console(), query, hits)
+    _print_json(hits) if json else show_hits(_console(), hits)
 
 
 @app.command()

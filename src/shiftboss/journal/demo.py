@@ -57,5 +57,5 @@ async def tell(db: Database, ai: AI, console: Console) -> None:
         console.print()
         show_insights(console, await commands.insights(db, user), most=TOLD)
     for question in QUESTIONS:
-        console.print()
-        show_hits(console, question, await commands.search(db, ai, question, limit=3))
+        console.print(f"\nsearch [bold]“{question}”[/]")
+        show_hits(console, await commands.search(db, ai, question, limit=3))

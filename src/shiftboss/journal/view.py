@@ -37,14 +37,14 @@ def coloured_sparkline(moods: Sequence[float | None]) -> Text:
     return Text.assemble(*((sparkline([mood]), colour(mood)) for mood in moods))
 
 
-def show_hits(console: Console, query: str, hits: Sequence[Mapping[str, Any]]) -> None:
+def show_hits(console: Console, hits: Sequence[Mapping[str, Any]]) -> None:
     if not console.is_terminal:
         for hit in hits:
             _plain(
                 console, f"{hit['score']:.3f}\t{hit['user']}\t{hit['external_id']}\t{_line(hit['excerpt'])}"
             )
         return
-    table = Table(title=f"“{query}”", title_justify="left", box=None, header_style="dim")
+    table = Table(box=None, header_style="dim")
     for name in ("score", "entry", "written", "text"):
         table.add_column(name, overflow="ellipsis", no_wrap=True)
     for hit in hits:
