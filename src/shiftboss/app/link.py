@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Self
 
 from shiftboss.app.mailbox import Mailbox
 from shiftboss.db import Database
+from shiftboss.model.errors import UsageError
 from shiftboss.model.settings import Settings
+from shiftboss.worker.handlers import Handlers
 from shiftboss.worker.process import Post, member
 from shiftboss.worker.runtime import Worker
 from shiftboss.worker.source import DatabaseSource
@@ -42,6 +44,7 @@ class Link:
     async def worker(
         self, app: App, queues: list[str] | None, concurrency: int | None
     ) -> AsyncIterator[Worker]:
+        refuse_script_handlers(app.handlers)
         settings = Settings.load()
         if concurrency is not None:
             chosen = settings.worker.model_copy(update={"concurrency": concurrency})
@@ -51,3 +54,13 @@ class Link:
         chosen_member = member(post, app.handlers, settings)
         async with Worker(source, app.handlers, chosen_member, settings.worker, db=self.db) as worker:
             yield worker
+
+
+def refuse_script_handlers(handlers: Handlers) -> None:
+    """A child process can not import the script that runs; it would fail at the first task."""
+    for handler in handlers:
+        if handler.mode == "process" and handler.function.__module__ == "__main__":
+            raise UsageError(
+                f"{handler.name} can not run in a child process: it is defined in the script that runs",
+                hint="move it to a module of its own and import it",
+            )

@@ -53,7 +53,7 @@ class WorkerSettings(Section):
     speed: Literal["fast", "standard", "thorough"] = "standard"
     gpu: bool = False
     max_memory_mb: int | None = Field(default=None, ge=1)
-    """Over this the worker claims nothing new until it is below again."""
+    """Over this the worker claims nothing new until it is below again; a handler's child process is ended."""
     max_cpu_percent: float | None = Field(default=None, gt=0)
 
 

@@ -53,12 +53,17 @@ class Executor:
     """Runs attempts by the mode of their handler."""
 
     def __init__(
-        self, handlers: Handlers, report: ReportProgress, db: Database | None = None, children: int = 4
+        self,
+        handlers: Handlers,
+        report: ReportProgress,
+        db: Database | None = None,
+        children: int = 4,
+        child_memory_mb: int | None = None,
     ) -> None:
         self._handlers = handlers
         self._report = report
         self._db = db
-        self._children = Children(children)
+        self._children = Children(children, child_memory_mb)
         #: Threads whose deadline passed while they went on: they can not be killed, so they are counted.
         self.abandoned = 0
 
@@ -73,7 +78,7 @@ class Executor:
             return await self._run(attempt, handler)
         except BaseException as error:
             # Whatever a handler raises ends here; SystemExit and the like must not take the worker with them.
-            return _classify(attempt, error)
+            return classify(attempt, error)
         finally:
             if attempt.timer is not None:
                 attempt.timer.cancel()
@@ -94,7 +99,7 @@ class Executor:
         elif handler.mode == "thread":
             result = await self._in_thread(handler.function, attempt, arguments)
         else:
-            return Complete(await self._children.run(handler, attempt.task, self._report))
+            return await self._children.run(handler, task, seconds, self._report)
         return encode(handler.name, result)
 
     async def _in_thread(
@@ -176,7 +181,8 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} is not JSON")
 
 
-def _classify(attempt: Attempt, error: BaseException) -> Outcome:
+def classify(attempt: Attempt, error: BaseException) -> Outcome:
+    """What an attempt that raised this came to."""
     if isinstance(error, asyncio.CancelledError) and attempt.stopped is not None:
         return _stopped(attempt)
     if isinstance(error, Defer):

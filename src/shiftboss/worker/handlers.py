@@ -146,6 +146,11 @@ class Handlers:
             raise UsageError(f"{handler.name} is not async", hint='write "async def", or mode="thread"')
         if handler.mode != "async" and inspect.iscoroutinefunction(handler.function):
             raise UsageError(f"{handler.name} is async and can not run as a {handler.mode}")
+        if handler.mode == "process" and "<locals>" in handler.function.__qualname__:
+            raise UsageError(
+                f"{handler.name} can not run in a child process: it is defined inside a function",
+                hint="move it to the top level of a module, where a child can import it",
+            )
         self.by_name[handler.name] = handler
 
     def include(self, other: Handlers) -> None:

@@ -58,7 +58,9 @@ class Worker(Service):
         self.tally = Tally()
         self.limits = Limits(self._settings)
         self._progress = Progress(source)
-        self._executor = Executor(handlers, self._progress.note, db, children=self._settings.concurrency)
+        self._executor = Executor(
+            handlers, self._progress.note, db, self._settings.concurrency, self._settings.max_memory_mb
+        )
         self._spool = Spool(spool_dir / source.spool) if spool_dir is not None else None
         self._outbox = Outbox(source, self._spool)
         self._heart = Heart(
