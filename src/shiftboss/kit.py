@@ -201,7 +201,8 @@ def _named(url: str, database: str) -> str:
 
 
 async def _attempt(executor: Executor, claimed: Claimed) -> Report:
-    attempt, began = Attempt(claimed), time.monotonic()
+    began = time.monotonic()
+    attempt = Attempt(claimed, began)
     running = asyncio.ensure_future(executor.run(attempt))
     attempt.handle = running  # type: ignore[assignment]  # only its cancel() is used
     return Report(claimed, await running, time.monotonic() - began)

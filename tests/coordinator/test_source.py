@@ -13,6 +13,7 @@ from shiftboss.coordinator.link import CoordinatorError, CoordinatorUnavailable
 from shiftboss.coordinator.server import Coordinator
 from shiftboss.coordinator.source import CoordinatorSource
 from shiftboss.db import Database
+from shiftboss.lifecycle import sleep
 from shiftboss.model.settings import CoordinatorSettings
 from shiftboss.model.task import Cancelled, Claimed, Complete, Fail, NewTask, Postpone, Report
 from shiftboss.model.worker import Capabilities, Member
@@ -50,7 +51,7 @@ async def claim(source: CoordinatorSource, count: int) -> list[Claimed]:
         while len(found) < count:
             found += await source.claim(count - len(found))
             if len(found) < count:
-                await source.wait(0.5)
+                await sleep(0.5, source.arrived)
     return found
 
 
@@ -175,7 +176,7 @@ async def test_several_coordinators_share_one_queue(
                 assert await source.report([Report(task, Complete(None), 0) for task in tasks]) == []
                 done += len(tasks)
             else:
-                await source.wait(0.1)
+                await sleep(0.1, source.arrived)
         return done
 
     counts = await asyncio.gather(*map(work, sources))
@@ -264,7 +265,8 @@ async def test_results_that_nobody_took_survive_the_worker(
     await outbox.start()
     for report in reports:
         outbox.put(report)
-    assert not await outbox.flushed(0.5)
+    await outbox.flush(0.5)
+    assert len(outbox) == 2
     await outbox.stop()
     spool.close()
     again = await start(port=first.port)

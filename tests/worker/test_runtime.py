@@ -211,7 +211,7 @@ async def test_timeouts_end_every_kind_of_handler(db: Database, start_worker: St
     release.set()
     assert [row["status"] for row in rows] == ["Failed"] * 3
     assert all("ran out of time" in row["error_message"] for row in rows)
-    assert usage["abandoned_threads"] == 1
+    assert usage["abandoned"] == 1
 
 
 async def test_a_child_that_dies_twice_is_poison(db: Database, start_worker: StartWorker) -> None:

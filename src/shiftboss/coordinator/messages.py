@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 from uuid import UUID
 
 import orjson
 
 from shiftboss.coordinator import codec
 from shiftboss.coordinator.proto import fleet_pb2 as pb
-from shiftboss.model.task import Cancelled, Claimed, Complete, Fail, Postpone, Report
+from shiftboss.model.task import Cancelled, Claimed, Complete, Fail, Postpone, Report, Unreadable
 from shiftboss.model.worker import Member
 
 
@@ -46,7 +47,7 @@ def claimed(one: pb.Assignment) -> Claimed:
         id=UUID(one.task_id),
         lease=one.lease,
         task_type=one.task_type,
-        params=orjson.loads(one.params_json),
+        params=_params(one.params_json),
         attempt=one.attempt,
         max_attempts=one.max_attempts,
         queue=one.queue,
@@ -59,8 +60,16 @@ def claimed(one: pb.Assignment) -> Claimed:
         started_at=started,
         lane=0,
         run_id=UUID(one.run_id) if one.run_id else None,
-        metadata=orjson.loads(one.metadata_json) if one.metadata_json else None,
+        metadata=_params(one.metadata_json) if one.metadata_json else None,
     )
+
+
+def _params(text: str) -> dict[str, Any]:
+    try:
+        params: dict[str, Any] = orjson.loads(text)
+    except ValueError as error:  # a number of 400 digits, say: that task fails, not the worker
+        return Unreadable(str(error))
+    return params
 
 
 def completion(report: Report) -> pb.Completion:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -15,7 +15,17 @@ from psycopg.types.json import Jsonb
 
 from shiftboss.db.connection import Row, translated
 from shiftboss.model.errors import UsageError
-from shiftboss.model.task import MAX_PAYLOAD, Cancel, Claimed, Enqueued, NewTask, Reason, Result, new_id
+from shiftboss.model.task import (
+    MAX_PAYLOAD,
+    Cancel,
+    Claimed,
+    Enqueued,
+    NewTask,
+    Reason,
+    Result,
+    Unreadable,
+    new_id,
+)
 
 if TYPE_CHECKING:
     from shiftboss.db.database import Database
@@ -79,15 +89,18 @@ class Tasks:
             conn.cursor(row_factory=args_row(Claimed), binary=True) as cursor,
         ):
             await cursor.execute(CLAIM, [worker_id, limit, lanes, times, lease])
-            return await cursor.fetchall()
+            return await _claimed(cursor)
 
     async def assign(
         self, ids: Sequence[UUID], worker_id: str, lease: timedelta | None = None
     ) -> list[Claimed]:
         """Give chosen tasks to a chosen worker, as far as they can still be had."""
-        async with self._db.connection() as conn, conn.cursor(row_factory=args_row(Claimed)) as cursor:
+        async with (
+            self._db.connection() as conn,
+            conn.cursor(row_factory=args_row(Claimed), binary=True) as cursor,
+        ):
             await cursor.execute("SELECT * FROM shiftboss.assign(%s, %s, %s)", [list(ids), worker_id, lease])
-            return await cursor.fetchall()
+            return await _claimed(cursor)
 
     async def complete(self, held: Held, results: Sequence[bytes | None]) -> list[UUID]:
         """Finish a batch; results are encoded JSON. Returns the ids whose lease was stale, as the next do."""
@@ -204,6 +217,37 @@ class Tasks:
         return await self._db.fetch(
             "SELECT * FROM shiftboss.attempts WHERE task_id = %s ORDER BY started_at, ended_at", [id]
         )
+
+
+async def _claimed(cursor: psycopg.AsyncCursor[Claimed]) -> list[Claimed]:
+    """All rows. One that Python can not hold, like a number of 400 digits, does not take its batch along."""
+    try:
+        return await cursor.fetchall()
+    except Exception:  # the rows are here already: it can only be about their values
+        return [await _one(cursor, row) for row in range(cursor.rowcount)]
+
+
+async def _one(cursor: psycopg.AsyncCursor[Claimed], row: int) -> Claimed:
+    assert cursor.pgresult is not None
+    try:
+        await cursor.scroll(row, mode="absolute")
+        task = await cursor.fetchone()
+        assert task is not None
+        return task
+    except Exception as error:
+        id, lease, task_type = (cursor.pgresult.get_value(row, column) or b"" for column in range(3))
+        held = (UUID(bytes=id), int.from_bytes(lease, "big", signed=True), task_type.decode())
+        return _unreadable(*held, reason=str(error))
+
+
+def _unreadable(id: UUID, lease: int, task_type: str, reason: str) -> Claimed:
+    """As much of a task as it takes to fail it."""
+    now = datetime.now(UTC)
+    return Claimed(
+        id, lease, task_type, Unreadable(reason), attempt=1, max_attempts=1, queue="default", priority=5,
+        tenant=None, timeout=None, deadline=None, created_at=now, ready_at=now, started_at=now, lane=0,
+        run_id=None, metadata=None,
+    )  # fmt: skip
 
 
 def enqueue_sync(tasks: Sequence[NewTask], conn: psycopg.Connection[Any]) -> list[Enqueued]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from types import TracebackType
 from typing import Self
@@ -44,7 +44,8 @@ class Service(ABC):
         """Start once; a stopped service can be started again."""
         if self.running:
             return
-        self.stopping.clear()
+        if self._task is not None:  # a stop that was asked for before the first start stands
+            self.stopping.clear()
         self._ready.clear()
         self._task = asyncio.create_task(self._guarded(), name=type(self).__name__)
         up = asyncio.create_task(self._ready.wait())
@@ -60,6 +61,11 @@ class Service(ABC):
             if self._ready.is_set():
                 log.exception("service failed", service=type(self).__name__)
             raise
+
+    def watch(self, call: Callable[[Self], None]) -> None:
+        """Have `call` called if `run` ends though nobody asked it to."""
+        assert self._task is not None, "start first"
+        self._task.add_done_callback(lambda _: None if self.stopping.is_set() else call(self))
 
     def request_stop(self) -> None:
         """Ask to stop without waiting."""

@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 
 @contextmanager
@@ -15,18 +16,17 @@ def stop_on_signals(stop: Callable[[], None]) -> Iterator[None]:
     loop = asyncio.get_running_loop()
     asked = False
 
-    def on_signal(number: int) -> None:
+    # A handler of the interpreter, not of the loop: the second signal ends a loop that is blocked, too.
+    def on_signal(number: int, frame: FrameType | None) -> None:
         nonlocal asked
         if asked:
             os._exit(128 + number)
         asked = True
-        stop()
+        loop.call_soon_threadsafe(stop)
 
-    handled = (signal.SIGTERM, signal.SIGINT)
-    for number in handled:
-        loop.add_signal_handler(number, on_signal, number)
+    before = {number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield
     finally:
-        for number in handled:
-            loop.remove_signal_handler(number)
+        for number, handler in before.items():
+            signal.signal(number, handler or signal.SIG_DFL)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from uuid import UUID
 
+LONGEST_DEFER = 10 * 366 * 86400
+
 
 class ShiftbossError(Exception):
     """Root of everything Shiftboss raises on purpose."""
@@ -46,11 +48,23 @@ class DatabaseError(ShiftbossError):
         """PostgreSQL understood and said no: the same again will not help. False: later it may."""
         return (self.sqlstate or "")[:2] in ("22", "23", "42", "P0")
 
+    @property
+    def about_values(self) -> bool:
+        """What was to be stored is at fault; without a state it was the driver that could not send it."""
+        return self.sqlstate is None or self.sqlstate[:2] in ("22", "23", "54")
+
+    @property
+    def about_everything(self) -> bool:
+        """Read-only, full, rolled back: other statements would fare no better now. Later they may."""
+        return (self.sqlstate or "")[:2] in ("25", "40", "53", "58")
+
 
 class DatabaseUnavailable(DatabaseError):
     """The database can not be reached now; trying again later may help."""
 
     exit_code = 5
+    about_values = False
+    about_everything = True
 
 
 class EmbeddedServerError(DatabaseError):
@@ -69,6 +83,10 @@ class Defer(ShiftbossError):
     """Not now: the task is put off by `seconds` for `reason` and spends no attempt."""
 
     def __init__(self, reason: str, seconds: float, *, hint: str | None = None) -> None:
+        if not seconds <= LONGEST_DEFER:  # not a number, too
+            raise UsageError(
+                f"a task can not be put off by {seconds} s", hint=f"at most {LONGEST_DEFER} s, ten years"
+            )
         super().__init__(f"{reason}, again in {seconds:.1f} s", hint=hint)
         self.reason = reason
         self.seconds = seconds

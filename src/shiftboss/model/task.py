@@ -96,6 +96,19 @@ class NewTask:
             raise UsageError("give run_at or delay, not both")
 
 
+def storable(text: str) -> str:
+    """The text as PostgreSQL can keep it: NUL characters and lone surrogates are written out."""
+    return text.replace("\x00", "\\x00").encode("utf-8", "backslashreplace").decode()
+
+
+class Unreadable(dict[str, Any]):
+    """In place of params that Python can not hold: the task can only fail, for this reason."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__()
+        self.reason = reason
+
+
 class Enqueued(NamedTuple):
     """What became of a NewTask: its id, and whether it was made (False: its dedup_key was live already)."""
 

@@ -74,7 +74,7 @@ def _run(task: Claimed, request: dict[str, Any], voice: Voice) -> Outcome:
         positional = (Context(task, request["seconds"], report),) if handler.wants_context else ()
         return encode(task.task_type, function(*positional, **arguments))
     except BaseException as error:
-        return classify(Attempt(task), error)
+        return classify(Attempt(task, since=0.0), error)
 
 
 def _function(module: str, name: str) -> Any:

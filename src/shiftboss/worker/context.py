@@ -11,7 +11,7 @@ from uuid import UUID
 
 import structlog
 
-from shiftboss.model.task import Claimed
+from shiftboss.model.task import Claimed, storable
 
 if TYPE_CHECKING:
     from shiftboss.db import Database
@@ -50,8 +50,9 @@ class Context:
         return None if self._ends is None else self._ends - time.monotonic()
 
     def progress(self, percent: float, message: str | None = None) -> None:
-        """Show how far this is. Cheap: call it as often as you like, from any thread."""
-        self._report(self.task.lease, self.task.id, int(percent), message)
+        """Show how far this is, from 0 to 100. Cheap: call it as often as you like, from any thread."""
+        percent = int(min(max(0, percent), 100))  # in this order also for what is not a number
+        self._report(self.task.lease, self.task.id, percent, message and storable(str(message)))
 
     @property
     def db(self) -> Database:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 import orjson
 
 from shiftboss.model.errors import Defer
-from shiftboss.model.task import Cancelled, Claimed, Complete, Fail, Outcome, Postpone
+from shiftboss.model.task import Cancelled, Claimed, Complete, Fail, Outcome, Postpone, Unreadable, storable
 from shiftboss.worker.children import ChildDied, Children
 from shiftboss.worker.context import Context, ReportProgress
 from shiftboss.worker.handlers import BadArguments, Handler, Handlers
@@ -25,28 +26,34 @@ Stop = Literal["cancel", "timeout", "stop", "lost"]
 
 MAX_RESULT = 16 * 1024 * 1024
 UNKNOWN_DELAY = 30.0
+#: Seconds that a coroutine has for its end once it was told to; then it is left to itself.
+MOMENT = 2.0
+#: A handler forked and came back twice: the copy must not go on with our loop and our sockets.
+EXIT_FORKED = 70
+_pid = os.getpid()
+
+
+def _forked() -> None:
+    global _pid
+    _pid = os.getpid()
+
+
+os.register_at_fork(after_in_child=_forked)
 JSON = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
 
 
 class Attempt:
-    """A task while it runs here."""
+    """A task while it runs here; claimed at `since`, by the monotonic clock."""
 
-    __slots__ = ("context", "handle", "stopped", "task", "timer")
+    __slots__ = ("context", "handle", "since", "stopped", "task", "timer")
 
-    def __init__(self, task: Claimed) -> None:
+    def __init__(self, task: Claimed, since: float) -> None:
         self.task = task
+        self.since = since
         self.context: Context | None = None
         self.handle: asyncio.Task[None] | None = None
         self.stopped: Stop | None = None
         self.timer: asyncio.TimerHandle | None = None
-
-    def stop(self, why: Stop) -> None:
-        """End it from outside; the first reason stands."""
-        if self.stopped is None and self.handle is not None and not self.handle.done():
-            self.stopped = why
-            if self.context is not None:
-                self.context.cancelled = True
-            self.handle.cancel()
 
 
 class Executor:
@@ -59,16 +66,39 @@ class Executor:
         db: Database | None = None,
         children: int = 4,
         child_memory_mb: int | None = None,
+        on_stopped: Callable[[Attempt, Outcome], None] = lambda attempt, outcome: None,
     ) -> None:
+        """`on_stopped` hears of attempts that were stopped and will not end, or may have already."""
         self._handlers = handlers
         self._report = report
         self._db = db
         self._children = Children(children, child_memory_mb)
-        #: Threads whose deadline passed while they went on: they can not be killed, so they are counted.
+        self._on_stopped = on_stopped
+        self._pid = _pid
+        #: Handlers that went on when they were told to end: threads can not be killed, so they are counted.
         self.abandoned = 0
 
     async def close(self) -> None:
         await self._children.close()
+
+    def stop(self, attempt: Attempt, why: Stop) -> None:
+        """End it from outside; the first reason stands."""
+        handle = attempt.handle
+        if attempt.stopped is not None or handle is None or handle.done():
+            return
+        attempt.stopped = why
+        if attempt.context is not None:
+            attempt.context.cancelled = True
+        handle.cancel()
+        # One that had not begun ends without a word, and one that does not listen not at all.
+        handle.add_done_callback(lambda _: self._on_stopped(attempt, _stopped(attempt)))
+        handle.get_loop().call_later(MOMENT, self._abandon, attempt, handle)
+
+    def _abandon(self, attempt: Attempt, handle: asyncio.Task[None]) -> None:
+        if not handle.done():
+            self.abandoned += 1
+            asyncio.tasks._unregister_task(handle)  # or the end of the loop would wait for it
+            self._on_stopped(attempt, _stopped(attempt))
 
     async def run(self, attempt: Attempt) -> Outcome:
         try:
@@ -82,15 +112,19 @@ class Executor:
         finally:
             if attempt.timer is not None:
                 attempt.timer.cancel()
+            if _pid != self._pid:
+                os._exit(EXIT_FORKED)
 
     async def _run(self, attempt: Attempt, handler: Handler) -> Outcome:
         task = attempt.task
+        if type(task.params) is Unreadable:
+            return Fail(f"the task can not be read: {task.params.reason}", retry=False)
         arguments = handler.bind(task.params)
-        seconds = _allowance(task, handler)
+        seconds = _allowance(attempt, handler)
         if seconds is not None:
             if seconds <= 0:
                 return Fail("its deadline has passed", "timeout", retry=False)
-            attempt.timer = asyncio.get_running_loop().call_later(seconds, attempt.stop, "timeout")
+            attempt.timer = asyncio.get_running_loop().call_later(seconds, self.stop, attempt, "timeout")
         if handler.wants_context:
             attempt.context = Context(task, seconds, self._report, self._db)
         if handler.mode == "async":
@@ -117,6 +151,9 @@ class Executor:
                 _post(loop, _reject, done, error)
             else:
                 _post(loop, _resolve, done, result)
+            finally:
+                if _pid != self._pid:
+                    os._exit(EXIT_FORKED)
 
         threading.Thread(target=body, name=f"task-{attempt.task.id}", daemon=True).start()
         try:
@@ -144,12 +181,14 @@ def _reject(done: asyncio.Future[Any], error: BaseException) -> None:
         done.set_exception(error)
 
 
-def _allowance(task: Claimed, handler: Handler) -> float | None:
+def _allowance(attempt: Attempt, handler: Handler) -> float | None:
     """Seconds that this attempt may take: its timeout, or less if the task's deadline is nearer."""
+    task = attempt.task
     timeout = task.timeout or handler.timeout
     seconds = None if timeout is None else timeout.total_seconds()
     if task.deadline is not None:
-        left = (task.deadline - datetime.now(UTC)).total_seconds()
+        # By the database's clock, which set both: this host's may be wrong.
+        left = (task.deadline - task.started_at).total_seconds() - (time.monotonic() - attempt.since)
         seconds = left if seconds is None else min(seconds, left)
     return seconds
 
@@ -183,12 +222,12 @@ def _plain(value: Any) -> Any:
 
 def classify(attempt: Attempt, error: BaseException) -> Outcome:
     """What an attempt that raised this came to."""
-    if isinstance(error, asyncio.CancelledError) and attempt.stopped is not None:
+    if attempt.stopped is not None:  # whatever the handler made of it
         return _stopped(attempt)
     if isinstance(error, Defer):
-        return Postpone(max(error.seconds, 0.0), error.reason)
+        return Postpone(max(error.seconds, 0.0), storable(str(error.reason)))
     if isinstance(error, BadArguments):
-        return Fail(error.message, retry=False)
+        return Fail(storable(error.message), retry=False)
     if isinstance(error, ChildDied):
         return Fail(str(error), "crashed")
     return Fail(describe(error))
@@ -210,11 +249,11 @@ def describe(error: BaseException, limit: int = 8000) -> str:
         text = "".join(traceback.format_exception(error))
     except Exception:
         text = f"{type(error).__name__} (can not be printed)"
-    text = text.replace("\x00", "\\x00").strip()
+    text = storable(text).strip()
     if len(text) > limit:
         text = "…" + text[-limit:]
     try:
-        summary = f"{type(error).__name__}: {error}".replace("\x00", "\\x00")[:500]
+        summary = storable(f"{type(error).__name__}: {error}")[:500]
     except Exception:
         summary = type(error).__name__
     return f"{summary}\n\n{text}"

@@ -45,6 +45,7 @@ class Heart(Service):
         self._on_orders, self._on_lost = on_orders, on_lost
         self._landed = time.monotonic()
         self._lost = False
+        self._alarm: asyncio.TimerHandle | None = None
 
     @property
     def lost(self) -> bool:
@@ -52,8 +53,15 @@ class Heart(Service):
         return self._lost
 
     async def run(self) -> None:
-        self._landed = time.monotonic()
+        self._land(time.monotonic())
         self.ready()
+        try:
+            await self._beat_on()
+        finally:
+            if self._alarm is not None:
+                self._alarm.cancel()
+
+    async def _beat_on(self) -> None:
         while not self.stopping.is_set():
             began = time.monotonic()
             await self._beat()
@@ -73,16 +81,26 @@ class Heart(Service):
         except (ShiftbossError, TimeoutError) as error:
             self._tally.put_back(stats)
             log.warning("a beat did not land", reason=str(error) or "no answer in time")
-            if not self._lost and time.monotonic() >= self._landed + self._lease * SAFE:
-                self._lost = True
-                log.error("no beat landed in time: stopping all work before the leases run out")
-                self._on_lost()
             return
         except BaseException:
             self._tally.put_back(stats)
             raise
-        self._landed, self._lost = began, False
+        self._land(began)
         self._on_orders(orders)
+
+    def _land(self, began: float) -> None:
+        """The leases are ours from when that beat began."""
+        self._landed, self._lost = began, False
+        if self._alarm is not None:
+            self._alarm.cancel()
+        # Not left to the beat: a query on a dead line takes its time to give up, even when it is cancelled.
+        wait = began + self._lease * SAFE - time.monotonic()
+        self._alarm = asyncio.get_running_loop().call_later(wait, self._lose)
+
+    def _lose(self) -> None:
+        self._lost = True
+        log.error("no beat landed in time: stopping all work before the leases run out")
+        self._on_lost()
 
     async def _answer(self, stats: list[dict[str, Any]]) -> Orders:
         """Not waited for when the leases could run out meanwhile."""

@@ -8,7 +8,6 @@ from uuid import UUID
 import structlog
 
 from shiftboss.lifecycle import Service, sleep
-from shiftboss.model.errors import ShiftbossError
 from shiftboss.worker.source import Source
 
 log = structlog.get_logger()
@@ -51,5 +50,5 @@ class Progress(Service):
                 [word.percent for word in words],
                 [word.message for word in words],
             )
-        except ShiftbossError as error:
-            log.warning("progress could not be shown", reason=error.message)
+        except Exception as error:  # a nicety: it must not end anything
+            log.warning("progress could not be shown", reason=str(error))

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from shiftboss.lifecycle import Backoff, Service, sleep
-from shiftboss.model.errors import DatabaseUnavailable, ShiftbossError
+from shiftboss.model.errors import ShiftbossError
 from shiftboss.model.settings import WorkerSettings
 from shiftboss.model.task import Cancelled, Claimed, Outcome, Postpone, Report
 from shiftboss.model.worker import Member, Orders
-from shiftboss.worker.executor import Attempt, Executor
+from shiftboss.worker.executor import MOMENT, Attempt, Executor
 from shiftboss.worker.handlers import Handlers
 from shiftboss.worker.heart import Heart
 from shiftboss.worker.hooks import Ended, Hooks, Joined, Left, Started
@@ -59,7 +59,12 @@ class Worker(Service):
         self.limits = Limits(self._settings)
         self._progress = Progress(source)
         self._executor = Executor(
-            handlers, self._progress.note, db, self._settings.concurrency, self._settings.max_memory_mb
+            handlers,
+            self._progress.note,
+            db,
+            self._settings.concurrency,
+            self._settings.max_memory_mb,
+            self._stopped,
         )
         self._spool = Spool(spool_dir / source.spool) if spool_dir is not None else None
         self._outbox = Outbox(source, self._spool)
@@ -81,6 +86,7 @@ class Worker(Service):
         self._draining = False
         self._held_back: str | None = None
         self._pace: float | None = None
+        self._broken: str | None = None
 
     @property
     def id(self) -> str:
@@ -106,32 +112,37 @@ class Worker(Service):
             self._nudge()
 
     async def run(self) -> None:
-        await self._redeliver()
+        # Before joining: a new worker of their name gives back what former processes held.
+        await self._outbox.redeliver(self.stopping)
         await self._source.join(self._member)
-        await self._outbox.start()
-        await self._progress.start()
-        await self._heart.start()
+        for part in (self._outbox, self._progress, self._heart):
+            await part.start()
+            part.watch(self._break)
         self.hooks.emit(Joined(self.id))
         self.ready()
+        claiming = asyncio.create_task(self._claim(), name="claims")
         try:
-            await self._claim()
+            await self._until_done(claiming)
         finally:
             await self._finish()
+            claiming.cancel()
+        if self._broken is not None:
+            raise ShiftbossError(f"{self._broken} of this worker has died", hint="its log tells why")
 
-    async def _redeliver(self) -> None:
-        """Results that former processes could not deliver. Before joining: a new worker of their name gives
-        back what they held."""
-        backoff = Backoff()
-        while self._spool is not None and not self.stopping.is_set():
-            try:
-                with self._spool.left_behind() as kept:
-                    for identity, reports in kept.items():
-                        stale = await self._source.redeliver(identity, reports)
-                        log.info("kept reports delivered", reports=len(reports), stale=len(stale))
-                return
-            except DatabaseUnavailable as error:
-                log.warning("kept reports wait", reason=error.message)
-                await sleep(backoff.next(), self.stopping)
+    async def _until_done(self, claiming: asyncio.Task[None]) -> None:
+        """Until claiming ends, or a stop, which does not wait for a claim that hangs."""
+        stop = asyncio.ensure_future(self.stopping.wait())
+        await asyncio.wait({claiming, stop}, return_when=asyncio.FIRST_COMPLETED)
+        stop.cancel()
+        if claiming.done():
+            claiming.result()
+
+    def _break(self, part: Service) -> None:
+        """Without one of its parts a worker would hold what it can not finish, or work on what it lost."""
+        self._broken = type(part).__name__
+        log.error("a part of this worker has died: stopping", part=self._broken, worker_id=self.id)
+        self._abandon()
+        self.request_stop()
 
     async def _claim(self) -> None:
         backoff = Backoff()
@@ -142,15 +153,19 @@ class Worker(Service):
                 self._space.clear()
                 self._return_hoard()
                 continue
+            self._source.arrived.clear()
             try:
                 claimed = await self._source.claim(room)
-            except ShiftbossError as error:
-                log.warning("could not claim", reason=error.message)
+            except Exception as error:
+                odd = not isinstance(error, ShiftbossError)
+                log.warning("could not claim", reason=str(error), exc_info=odd)
                 await sleep(backoff.next(), self.stopping)
                 continue
             backoff.reset()
             now = time.monotonic()
             self._inbox.extend((task, now) for task in claimed)
+            if self.stopping.is_set() or self._heart.lost:
+                self._give_back("its worker stopped while it was claimed")
             self._pump()
             if claimed and len(claimed) < room:
                 await asyncio.sleep(0)  # nothing hurries but these: let them start before the next look
@@ -199,8 +214,8 @@ class Worker(Service):
     def _pump(self) -> None:
         loop = asyncio.get_running_loop()
         while self._inbox and len(self._running) < self._settings.concurrency:
-            task, _ = self._inbox.popleft()
-            attempt = Attempt(task)
+            task, since = self._inbox.popleft()
+            attempt = Attempt(task, since)
             self._running[task.lease] = attempt
             attempt.handle = loop.create_task(self._attempt(attempt))
 
@@ -212,8 +227,12 @@ class Worker(Service):
         outcome = await self._executor.run(attempt)
         self._end(attempt, outcome, time.monotonic() - began)
 
+    def _stopped(self, attempt: Attempt, outcome: Outcome) -> None:
+        self._end(attempt, outcome, time.monotonic() - attempt.since)
+
     def _end(self, attempt: Attempt, outcome: Outcome, seconds: float) -> None:
-        del self._running[attempt.task.lease]
+        if self._running.pop(attempt.task.lease, None) is None:
+            return  # it was given up before
         self._progress.forget(attempt.task.lease)
         self._pace = seconds if self._pace is None else self._pace + 0.1 * (seconds - self._pace)
         report = Report(attempt.task, outcome, seconds)
@@ -236,7 +255,7 @@ class Worker(Service):
     def _usage(self) -> dict[str, Any]:
         usage = self.limits.usage() | {
             "running": len(self._running),
-            "abandoned_threads": self._executor.abandoned,
+            "abandoned": self._executor.abandoned,
         }
         return usage | ({"held_back": self._held_back} if self._held_back else {})
 
@@ -258,7 +277,7 @@ class Worker(Service):
     def _stop_one(self, lease: int, why: Any) -> None:
         attempt = self._running.get(lease)
         if attempt is not None:
-            attempt.stop(why)
+            self._executor.stop(attempt, why)
             return
         for entry in list(self._inbox):
             if entry[0].lease == lease:
@@ -270,7 +289,7 @@ class Worker(Service):
         """Our leases may be gone: end all work, report none of it."""
         self._inbox.clear()
         for attempt in list(self._running.values()):
-            attempt.stop("lost")
+            self._executor.stop(attempt, "lost")
 
     async def _finish(self) -> None:
         if not self._draining:
@@ -280,12 +299,11 @@ class Worker(Service):
         )
         self._give_back("its worker stopped")
         for attempt in list(self._running.values()):
-            attempt.stop("stop")
-        await self._rest(2.0)
-        await self._progress.stop()
-        await self._outbox.flushed(5.0)
-        await self._outbox.stop()
-        await self._heart.stop()
+            self._executor.stop(attempt, "stop")
+        await self._rest(MOMENT + 1.0)
+        # First of all the results: whoever started this process may not wait much longer.
+        await self._outbox.flush(4.0)
+        await asyncio.gather(self._outbox.stop(), self._progress.stop(), self._heart.stop())
         await self._executor.close()
         try:
             await self._source.leave()

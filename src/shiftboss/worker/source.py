@@ -27,7 +27,7 @@ class Source(Protocol):
     orders: asyncio.Event
     """Set when the next beat should not wait: there is an order for this worker."""
     arrived: asyncio.Event
-    """Set when there may be something to claim; a claim clears it."""
+    """Set when there may be something to claim; cleared before each claim."""
     spool: str
     """The folder for reports that wait, within the host's: those of another fleet would be stale here."""
 
@@ -116,6 +116,7 @@ class DatabaseSource:
         self._listening = listening
         self._marks = Marks()
         self._ear: asyncio.Task[None] | None = None
+        self._claiming = False
         self._id = ""
         self._queues: frozenset[str] | None = None
 
@@ -140,10 +141,13 @@ class DatabaseSource:
                 self.arrived.set()
 
     async def claim(self, limit: int) -> list[Claimed]:
-        self.arrived.clear()
         marks = self._marks.take()
         began = time.monotonic()
-        claimed = await self._db.tasks.claim(self._id, limit, marks)
+        self._claiming = True
+        try:
+            claimed = await self._db.tasks.claim(self._id, limit, marks)
+        finally:
+            self._claiming = False
         self._marks.learn(claimed, limit, marks is not None, time.monotonic() - began)
         return claimed
 
@@ -176,7 +180,10 @@ class DatabaseSource:
 
     async def beat(self, leases: Sequence[int], usage: dict[str, Any], stats: list[dict[str, Any]]) -> Orders:
         self.orders.clear()
-        return await self._db.workers.beat(self._id, leases, usage, stats or None)
+        # What a claim brings may be ours without being among them: then nothing is said of leases, for those
+        # that a worker does not know are taken from it.
+        held = None if self._claiming else leases
+        return await self._db.workers.beat(self._id, held, usage, stats or None)
 
     async def leave(self) -> None:
         if self._ear is not None:

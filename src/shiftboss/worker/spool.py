@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any
-from uuid import UUID
+from typing import IO, Any
+from uuid import UUID, uuid4
 
 import orjson
 import structlog
@@ -30,9 +30,10 @@ class Spool:
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._directory = directory
-        self._path = directory / f"{os.getpid()}-{id(self)}.reports"
-        self._lock = self._path.with_suffix(".lock").open("w")
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        self._path = directory / f"{os.getpid()}-{uuid4().hex[:12]}.reports"
+        lock = _lock(self._path)
+        assert lock is not None, f"{self._path} belongs to this process"
+        self._lock = lock
 
     def write(self, reports: Sequence[Report], identity: str = "") -> None:
         """Replace what is kept by these, whole or not at all; `identity` is what their source needs later."""
@@ -49,34 +50,45 @@ class Spool:
 
     def close(self) -> None:
         """Give up the lock; what is still kept is left for the next process."""
-        lock = self._path.with_suffix(".lock")
         if not self._path.exists():
-            lock.unlink(missing_ok=True)
+            self._path.with_suffix(".lock").unlink(missing_ok=True)
         self._lock.close()
 
     @contextmanager
     def left_behind(self) -> Iterator[dict[str, list[Report]]]:
         """Reports of processes that are gone, by identity; their files go if the block ends well."""
         found: dict[str, list[Report]] = {}
-        locks = []
+        # Also those with a lock and no reports: killed while all was well, or delivered by another just now.
+        paths = {path.with_suffix(".reports") for path in self._directory.glob("*.*")}
+        locked = [(path, lock) for path in sorted(paths) if (lock := _lock(path)) is not None]
         try:
-            for path in sorted(self._directory.glob("*.reports")):
-                lock = path.with_suffix(".lock").open("w")
-                try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:  # its process lives
-                    lock.close()
-                    continue
-                locks.append((path, lock))
+            for path, _ in locked:
                 for identity, report in _read(path):
                     found.setdefault(identity, []).append(report)
             yield found
-            for path, _ in locks:
-                path.unlink(missing_ok=True)
-                path.with_suffix(".lock").unlink(missing_ok=True)
+            for path, _ in locked:
+                for suffix in (".new", ".reports", ".lock"):
+                    path.with_suffix(suffix).unlink(missing_ok=True)
         finally:
-            for _, lock in locks:
+            for _, lock in locked:
                 lock.close()
+
+
+def _lock(path: Path) -> IO[str] | None:
+    """Held as long as it is open, however its process ends. None: another process has it."""
+    name = path.with_suffix(".lock")
+    while True:
+        lock = name.open("w")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if name.stat().st_ino == os.fstat(lock.fileno()).st_ino:
+                return lock
+        except FileNotFoundError:
+            pass
+        except BlockingIOError:
+            lock.close()
+            return None
+        lock.close()  # whoever had it before has just taken it away
 
 
 def _pack(report: Report, identity: str) -> dict[str, Any]:
@@ -94,11 +106,11 @@ def _pack(report: Report, identity: str) -> dict[str, Any]:
 
 
 def _read(path: Path) -> Iterator[tuple[str, Report]]:
-    for line in path.read_bytes().splitlines():
+    for line in path.read_bytes().splitlines() if path.exists() else []:
         try:
             kept = orjson.loads(line)
             yield kept.get("identity", ""), _unpack(kept)
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, AttributeError):
             log.error("a kept report can not be read and is left out", file=str(path))
 
 

@@ -48,7 +48,9 @@ class Tracing:
 
     def _end(self, event: Ended) -> None:
         outcome = event.report.outcome
-        span = self._open.pop(event.report.task.lease)
+        span = self._open.pop(event.report.task.lease, None)
+        if span is None:  # it was stopped before it began
+            return
         span.set_attribute("shiftboss.outcome", type(outcome).__name__.lower())
         if isinstance(outcome, Fail):
             span.set_status(Status(StatusCode.ERROR, outcome.error.partition("\n")[0]))
