@@ -10,7 +10,7 @@ from uuid import UUID
 import psycopg
 
 from shiftboss.db.connection import translated
-from shiftboss.db.tasks import dumps, encode, enqueue_sync
+from shiftboss.db.tasks import as_given, dumps, encode, enqueue_sync
 from shiftboss.model.errors import UsageError
 from shiftboss.model.task import Enqueued, NewTask
 
@@ -22,10 +22,10 @@ async def enqueue_on(conn: Any, tasks: Sequence[NewTask]) -> list[Enqueued]:
     if isinstance(conn, psycopg.AsyncConnection):
         with translated():
             cursor = await conn.execute(STATEMENT.format("%s"), [_text(tasks)])
-            return _rows(await cursor.fetchall())
+            return _rows(tasks, await cursor.fetchall())
     if not (_is_sqlalchemy(conn) and inspect.iscoroutinefunction(conn.execute)):
         raise _refused(conn, "an async", "app.sync.enqueue(..., conn=...) takes synchronous ones")
-    return _rows((await conn.execute(_statement(), {"tasks": _text(tasks)})).all())
+    return _rows(tasks, (await conn.execute(_statement(), {"tasks": _text(tasks)})).all())
 
 
 def enqueue_sync_on(conn: Any, tasks: Sequence[NewTask]) -> list[Enqueued]:
@@ -33,13 +33,13 @@ def enqueue_sync_on(conn: Any, tasks: Sequence[NewTask]) -> list[Enqueued]:
     if isinstance(conn, psycopg.Connection):
         return enqueue_sync(tasks, conn)
     if _is_sqlalchemy(conn) and not inspect.iscoroutinefunction(conn.execute):
-        return _rows(conn.execute(_statement(), {"tasks": _text(tasks)}).all())
+        return _rows(tasks, conn.execute(_statement(), {"tasks": _text(tasks)}).all())
     cursor: Callable[[], Any] | None = getattr(conn, "cursor", None)
     if cursor is None or _is_sqlalchemy(conn) or isinstance(conn, psycopg.AsyncConnection):
         raise _refused(conn, "a synchronous", "`await app.enqueue(..., conn=...)` takes async ones")
     with translated(), cursor() as own:
         own.execute(STATEMENT.format("%s"), [_text(tasks)])
-        return _rows(own.fetchall())
+        return _rows(tasks, own.fetchall())
 
 
 def _is_sqlalchemy(conn: Any) -> bool:
@@ -57,10 +57,10 @@ def _text(tasks: Sequence[NewTask]) -> str:
     return dumps(encode(tasks).obj).decode()
 
 
-def _rows(rows: Sequence[Any]) -> list[Enqueued]:
+def _rows(tasks: Sequence[NewTask], rows: Sequence[Any]) -> list[Enqueued]:
     # A caller's connection may give rows as dicts, and ids as text.
     values = (tuple(row.values()) if isinstance(row, dict) else row for row in rows)
-    return [Enqueued(UUID(str(id)), created) for id, created in values]
+    return as_given(tasks, [Enqueued(UUID(str(id)), created) for id, created in values])
 
 
 def _refused(conn: Any, kind: str, hint: str) -> UsageError:

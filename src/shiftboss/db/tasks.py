@@ -254,17 +254,22 @@ def enqueue_sync(tasks: Sequence[NewTask], conn: psycopg.Connection[Any]) -> lis
     """Enqueue on the caller's own synchronous connection, in its transaction."""
     with translated(), conn.cursor(row_factory=args_row(Enqueued)) as cursor:
         cursor.execute(ENQUEUE, [encode(tasks)])
-        return cursor.fetchall()
+        return as_given(tasks, cursor.fetchall())
 
 
 async def _enqueue(tasks: Sequence[NewTask], conn: psycopg.AsyncConnection[Any]) -> list[Enqueued]:
-    if len(tasks) == 1 and tasks[0].dedup_key is None:
+    if len(tasks) == 1 and _plain_insert(tasks[0]):
         id, sql, params = _insert(tasks[0])
         await conn.execute(sql, params)
         return [Enqueued(id, True)]
     async with conn.cursor(row_factory=args_row(Enqueued)) as cursor:
         await cursor.execute(ENQUEUE, [encode(tasks)])
-        return await cursor.fetchall()
+        return as_given(tasks, await cursor.fetchall())
+
+
+def _plain_insert(task: NewTask) -> bool:
+    """No dedup_key to be looked up, no priority that the rule by origin would take for the default."""
+    return task.dedup_key is None and (task.origin is None or task.priority is None)
 
 
 def _insert(task: NewTask) -> tuple[UUID, str, list[Any]]:
@@ -290,8 +295,17 @@ def encode(tasks: Sequence[NewTask]) -> Jsonb:
     return Jsonb([_fields(task) for task in _parents_first(tasks)], dumps=dumps)
 
 
+def as_given(tasks: Sequence[NewTask], rows: list[Enqueued]) -> list[Enqueued]:
+    """What came back for `encode(tasks)`, in the order of `tasks`."""
+    ordered = _parents_first(tasks)
+    if ordered is tasks:
+        return rows
+    made = {id(task): row for task, row in zip(ordered, rows, strict=True)}
+    return [made[id(task)] for task in tasks]
+
+
 def _parents_first(tasks: Sequence[NewTask]) -> Sequence[NewTask]:
-    """As they are, if no parent comes after its child: then rows come back in the order of `tasks`."""
+    """The very same, if no parent comes after its child."""
     here = {task.id: task for task in tasks if task.id is not None}
     if _in_order(tasks, set(here)):
         return tasks

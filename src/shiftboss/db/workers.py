@@ -56,14 +56,6 @@ class Workers:
         assert row is not None
         return Orders(**row)
 
-    async def beat_many(self, beats: dict[str, dict[str, Any] | None]) -> dict[str, Row]:
-        """Beats of many workers, each with its resource usage; how each stands, by id."""
-        usages = [None if usage is None else Jsonb(usage) for usage in beats.values()]
-        rows = await self._db.fetch(
-            "SELECT * FROM shiftboss.beat_many(%s, %s::jsonb[])", [list(beats), usages]
-        )
-        return {row["id"]: row for row in rows}
-
     async def count_work(self, worker_id: str, stats: list[dict[str, Any]]) -> None:
         """Add what a worker did to the statistics of this minute."""
         await self._db.execute("SELECT shiftboss.count_work(%s, %s)", [worker_id, _rows(stats)])

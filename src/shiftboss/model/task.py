@@ -32,6 +32,9 @@ class Priority(IntEnum):
 
 
 HIGHEST_PRIORITY = 100
+LONGEST = timedelta(days=3650)  # of a timeout or a pause
+# Bytes that the database's indexes have room for.
+MAX_BYTES = {"task_type": 500, "queue": 500, "dedup_key": 1000, "concurrency_key": 1000}
 MAX_PAYLOAD = 1024 * 1024
 
 # Upper bounds in seconds of the duration histogram; one more bucket holds what is longer.
@@ -87,11 +90,22 @@ class NewTask:
                 f"priority {self.priority} is out of range",
                 hint=f"use 0 to {HIGHEST_PRIORITY}; Low 1, Normal 5, High 10, Urgent 15",
             )
-        for moment in (self.run_at, self.deadline):
+        for name, most in MAX_BYTES.items():
+            text = getattr(self, name)
+            # no character takes more than four bytes: short texts need not be encoded
+            if text is not None and len(text) * 4 > most and len(text.encode(errors="replace")) > most:
+                raise UsageError(f"{name} is longer than {most} bytes", hint="use a hash of it, or an id")
+        self._check_times()
+
+    def _check_times(self) -> None:
+        for name, moment in (("run_at", self.run_at), ("deadline", self.deadline)):
             if moment is not None and moment.tzinfo is None:
                 raise UsageError(f"{moment} has no time zone", hint="use datetime.now(UTC) and the like")
-        if self.run_at is not None and not 2000 < self.run_at.year < 2200:
-            raise UsageError(f"run_at {self.run_at:%Y-%m-%d} is not a sensible time")
+            if moment is not None and not 2000 < moment.year < 2200:
+                raise UsageError(f"{name} {moment:%Y-%m-%d} is not a sensible time")
+        for name, span in (("timeout", self.timeout), ("backoff_max", self.backoff_max)):
+            if span is not None and span > LONGEST:
+                raise UsageError(f"{name} is longer than {LONGEST.days} days")
         if self.run_at is not None and self.delay is not None:
             raise UsageError("give run_at or delay, not both")
 

@@ -104,6 +104,13 @@ BEGIN
     RETURN NULL;
 END $$;
 
+-- A task that was still to end and is taken out by hand: for those that wait for it, it has failed.
+CREATE OR REPLACE FUNCTION shiftboss.release_children() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM shiftboss.settle(ARRAY[OLD.id]);
+    RETURN NULL;
+END $$;
+
 CREATE OR REPLACE TRIGGER prepare_task BEFORE INSERT ON public.tasks FOR EACH ROW
     WHEN (NEW.depends_on IS NOT NULL OR NEW.origin IS NOT NULL OR NEW.requires IS NOT NULL
           OR pg_column_size(NEW.params) > 8192)
@@ -112,6 +119,8 @@ CREATE OR REPLACE TRIGGER announce_tasks AFTER INSERT ON public.tasks REFERENCIN
     FOR EACH STATEMENT EXECUTE FUNCTION shiftboss.announce_tasks();
 CREATE OR REPLACE TRIGGER announce_lane AFTER UPDATE OF queue, task_type, priority, tenant, requires ON public.tasks
     FOR EACH ROW EXECUTE FUNCTION shiftboss.announce_lane();
+CREATE OR REPLACE TRIGGER release_children AFTER DELETE ON public.tasks FOR EACH ROW
+    WHEN (OLD.has_dependants AND OLD.status IN ('Queued', 'In Progress')) EXECUTE FUNCTION shiftboss.release_children();
 
 -- Enqueue from any client: a JSON array of objects whose keys are the task's columns. One row per object comes back, in
 -- order; a task whose dedup_key is already live is not made again, its id comes back with created = false.
@@ -124,17 +133,29 @@ DECLARE
     v_ids uuid[];
     v_made boolean[];
     v_keys text[];
+    v_linked boolean;
+    v_normal uuid[];
 BEGIN
     IF jsonb_typeof(p_tasks) IS DISTINCT FROM 'array' THEN
         RAISE EXCEPTION 'enqueue takes a JSON array of tasks' USING ERRCODE = 'invalid_parameter_value',
             HINT = 'For example: SELECT * FROM shiftboss.enqueue(''[{"task_type": "resize", "params": {"id": 7}}]'')';
     END IF;
-    SELECT k INTO v_key FROM jsonb_array_elements(p_tasks) t, jsonb_object_keys(t) k
-    WHERE k NOT IN ('id', 'task_type', 'params', 'queue', 'priority', 'origin', 'tenant', 'run_at', 'delay', 'deadline',
+    SELECT bool_or(k = 'depends_on'), min(k) FILTER (WHERE k NOT IN ('id', 'task_type', 'params', 'queue', 'priority', 'origin', 'tenant', 'run_at', 'delay', 'deadline',
         'timeout', 'dedup_key', 'concurrency_key', 'max_attempts', 'backoff', 'backoff_factor', 'backoff_max',
-        'depends_on', 'on_dependency_failure', 'requires', 'region', 'run_id', 'metadata') LIMIT 1;
-    IF FOUND THEN
+        'depends_on', 'on_dependency_failure', 'requires', 'region', 'run_id', 'metadata'))
+    INTO v_linked, v_key FROM jsonb_array_elements(p_tasks) t, jsonb_object_keys(t) k;
+    IF v_key IS NOT NULL THEN
         RAISE EXCEPTION 'a task has no field "%"', v_key USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF v_linked THEN
+        IF EXISTS (SELECT FROM shiftboss.links(p_tasks) l JOIN jsonb_array_elements(p_tasks) WITH ORDINALITY p (task, n)
+                   ON p.n < l.n AND (p.task ->> 'id')::uuid = l.parent WHERE p.task ->> 'dedup_key' IS NOT NULL) THEN
+            RETURN QUERY SELECT * FROM shiftboss.enqueue_in_turn(p_tasks);
+            RETURN;
+        END IF;
+        -- all at once and in the order in which a finish locks them
+        PERFORM FROM public.tasks t WHERE t.id = ANY (ARRAY(SELECT parent FROM shiftboss.links(p_tasks)))
+            ORDER BY t.id FOR NO KEY UPDATE;
     END IF;
 
     WITH incoming AS MATERIALIZED (
@@ -158,9 +179,13 @@ BEGIN
         ON CONFLICT (dedup_key) WHERE dedup_key IS NOT NULL AND status IN ('Queued', 'In Progress') DO NOTHING
         RETURNING tasks.id
     )
-    SELECT array_agg(i.new_id ORDER BY i.n), array_agg(m.id IS NOT NULL ORDER BY i.n), array_agg(i.dedup_key ORDER BY i.n)
-    INTO v_ids, v_made, v_keys
+    SELECT array_agg(i.new_id ORDER BY i.n), array_agg(m.id IS NOT NULL ORDER BY i.n), array_agg(i.dedup_key ORDER BY i.n),
+        array_agg(m.id) FILTER (WHERE i.origin IS NOT NULL AND i.priority = 5)
+    INTO v_ids, v_made, v_keys, v_normal
     FROM incoming i LEFT JOIN made m ON m.id = i.new_id;
+    IF v_normal IS NOT NULL THEN  -- asked for in so many words; the rule by origin could not tell it from the default
+        UPDATE public.tasks t SET priority = 5 WHERE t.id = ANY (v_normal) AND t.priority <> 5;
+    END IF;
 
     FOR n IN 1 .. coalesce(cardinality(v_ids), 0) LOOP
         created := v_made[n];
@@ -169,6 +194,28 @@ BEGIN
         IF id IS NULL THEN  -- the live one finished in between: there is room for this one now
             SELECT e.id, e.created INTO id, created FROM shiftboss.enqueue(jsonb_build_array(p_tasks -> (n - 1))) e;
         END IF;
+        RETURN NEXT;
+    END LOOP;
+END $$;
+
+-- Which task of the array, by its place, waits for which other.
+CREATE OR REPLACE FUNCTION shiftboss.links(p_tasks jsonb) RETURNS TABLE (n bigint, parent uuid) LANGUAGE sql IMMUTABLE AS $$
+    SELECT t.n, d::uuid FROM jsonb_array_elements(p_tasks) WITH ORDINALITY t (task, n), jsonb_array_elements_text(
+        CASE jsonb_typeof(t.task -> 'depends_on') WHEN 'array' THEN t.task -> 'depends_on' ELSE '[]' END) d
+$$;
+
+-- One by one, for parents that may be live already under their dedup_key: their children wait for the live ones.
+CREATE OR REPLACE FUNCTION shiftboss.enqueue_in_turn(p_tasks jsonb) RETURNS TABLE (id uuid, created boolean)
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_task jsonb;
+    v_real jsonb := '{}';  -- the id as it was given: the id as it is
+BEGIN
+    FOR v_task IN SELECT t FROM jsonb_array_elements(p_tasks) t LOOP
+        SELECT v_task || jsonb_build_object('depends_on', jsonb_agg(coalesce(v_real ->> l.parent::text, l.parent::text)))
+        INTO v_task FROM shiftboss.links(jsonb_build_array(v_task)) l;
+        SELECT e.id, e.created INTO id, created FROM shiftboss.enqueue(jsonb_build_array(v_task)) e;
+        v_real := v_real || jsonb_build_object(coalesce((v_task ->> 'id')::uuid, id), id);
         RETURN NEXT;
     END LOOP;
 END $$;

@@ -62,8 +62,9 @@ $$;
 
 -- Pick from one lane that has limits. A task whose key is full is parked (hold = 'limit'): it leaves the claim's index
 -- and comes back when one of its key ends, so that it is looked at once and not at every claim.
-CREATE OR REPLACE FUNCTION shiftboss.pick_limited(p_lane bigint, p_queue text, p_task_type text, p_limit int, p_now timestamptz)
-RETURNS uuid[] LANGUAGE plpgsql AS $$
+-- p_only: of these tasks only.
+CREATE OR REPLACE FUNCTION shiftboss.pick_limited(p_lane bigint, p_queue text, p_task_type text, p_limit int, p_now timestamptz,
+    p_only uuid[] DEFAULT NULL) RETURNS uuid[] LANGUAGE plpgsql AS $$
 DECLARE
     v_room int := least(p_limit, shiftboss.headroom(p_queue, p_task_type, p_now));
     v_per_key int := (SELECT max_per_key FROM shiftboss.limits WHERE kind = 'task_type' AND name = p_task_type);
@@ -73,14 +74,22 @@ DECLARE
 BEGIN
     FOR round IN 1 .. 20 LOOP
         EXIT WHEN v_room <= 0;
-        WITH seen AS (
+        WITH heads AS (
             SELECT t.id, t.concurrency_key, coalesce(t.run_at, t.created_at) AS ready_at FROM public.tasks t
-            WHERE shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires) = p_lane
+            WHERE p_only IS NULL AND shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires) = p_lane
               AND t.status = 'Queued' AND t.hold IS NULL AND t.id <> ALL (v_picked)
               AND coalesce(t.run_at, t.created_at) <= p_now
             ORDER BY coalesce(t.run_at, t.created_at), t.id
             LIMIT CASE WHEN v_per_key IS NULL THEN v_room ELSE v_room + 200 END
             FOR UPDATE SKIP LOCKED
+        ), wanted AS (
+            SELECT t.id, t.concurrency_key, coalesce(t.run_at, t.created_at) AS ready_at FROM public.tasks t
+            WHERE t.id = ANY (p_only) AND t.id <> ALL (v_picked)
+              AND shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires) = p_lane
+              AND t.status COLLATE "C" = 'Queued' AND t.hold IS NULL AND coalesce(t.run_at, t.created_at) <= p_now
+            FOR UPDATE SKIP LOCKED
+        ), seen AS (
+            SELECT * FROM heads UNION ALL SELECT * FROM wanted
         ), busy AS (
             SELECT k.concurrency_key,
                 (SELECT count(*) FROM public.tasks r WHERE r.status = 'In Progress' AND r.task_type = p_task_type
@@ -145,6 +154,7 @@ DECLARE
     v_some uuid[];
     level record;
     narrow record;
+    v_locked boolean := false;
 BEGIN
     w := shiftboss.admit(p_worker);
     IF shiftboss.ending(w) OR w.paused OR w.draining OR p_limit < 1 THEN
@@ -165,9 +175,13 @@ BEGIN
         GROUP BY l.priority ORDER BY l.priority DESC
     LOOP
         IF level.narrow IS NOT NULL THEN
-            PERFORM FROM shiftboss.limits x WHERE EXISTS (SELECT FROM shiftboss.lanes l WHERE l.lane = ANY (level.narrow)
-                AND ((x.kind = 'queue' AND x.name = l.queue) OR (x.kind = 'task_type' AND x.name = l.task_type)))
-                ORDER BY x.kind, x.name FOR UPDATE;
+            IF NOT v_locked THEN  -- those of the levels to come as well: two who lock level by level may meet crosswise
+                PERFORM FROM shiftboss.limits x WHERE EXISTS (SELECT FROM shiftboss.lanes l WHERE l.priority <= level.priority
+                    AND ((x.kind = 'queue' AND x.name = l.queue) OR (x.kind = 'task_type' AND x.name = l.task_type))
+                    AND shiftboss.capable(w, l.queue, l.task_type, l.requires))
+                    ORDER BY x.kind, x.name FOR UPDATE;
+                v_locked := true;
+            END IF;
             FOR narrow IN SELECT DISTINCT ON (l.lane) l.lane, l.queue, l.task_type FROM shiftboss.lanes l
                           WHERE l.lane = ANY (level.narrow) LOOP
                 EXIT WHEN cardinality(v_ids) >= p_limit;
@@ -192,11 +206,16 @@ BEGIN
 END $$;
 
 -- The oldest of these lanes, each lane being one range of the claim's index. One tenant: strictly by age. Several: in
--- turn by weight, and who is first changes from claim to claim, so that claims of one task are fair as well.
+-- turn by weight, and who is first changes from claim to claim, so that claims of one task are fair as well. Of several
+-- lanes the tasks are chosen without a lock, as locks on the heads of all would keep them from everybody else; what others
+-- were quicker to take is made up for by another look.
 CREATE OR REPLACE FUNCTION shiftboss.pick(p_lanes bigint[], p_tenants text[], p_marks timestamptz[], p_limit int, p_now timestamptz)
 RETURNS uuid[] LANGUAGE plpgsql AS $$
 DECLARE
-    v_ids uuid[];
+    v_ids uuid[] := '{}';
+    v_seen uuid[] := '{}';
+    v_some uuid[];
+    v_got uuid[];
     v_turn text := random()::text;
 BEGIN
     IF cardinality(p_lanes) = 1 THEN
@@ -208,21 +227,28 @@ BEGIN
             ORDER BY coalesce(t.run_at, t.created_at), t.id LIMIT p_limit FOR UPDATE SKIP LOCKED) t;
         RETURN v_ids;
     END IF;
-    SELECT array_agg(c.id) INTO v_ids FROM (
-        SELECT x.id FROM (
-            SELECT t.id, t.ready_at, l.tenant,
-                row_number() OVER (PARTITION BY l.tenant ORDER BY t.ready_at, t.id) / coalesce(n.weight, 1) AS turn
-            FROM unnest(p_lanes, p_tenants, p_marks) l (lane, tenant, mark)
-            CROSS JOIN LATERAL (
-                SELECT t.id, coalesce(t.run_at, t.created_at) AS ready_at FROM public.tasks t
-                WHERE shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires) = l.lane
-                  AND t.status = 'Queued' AND t.hold IS NULL
-                  AND coalesce(t.run_at, t.created_at) >= l.mark AND coalesce(t.run_at, t.created_at) <= p_now
-                ORDER BY coalesce(t.run_at, t.created_at), t.id LIMIT p_limit FOR UPDATE SKIP LOCKED) t
-            LEFT JOIN shiftboss.tenants n ON n.name = l.tenant
-        ) x
-        ORDER BY x.turn, hashtext(x.tenant || v_turn), x.ready_at, x.id LIMIT p_limit) c;
-    RETURN v_ids;
+    FOR round IN 1 .. 10 LOOP
+        SELECT array_agg(c.id) INTO v_some FROM (
+            SELECT x.id FROM (
+                SELECT t.id, t.ready_at, l.tenant,
+                    row_number() OVER (PARTITION BY l.tenant ORDER BY t.ready_at, t.id) / coalesce(n.weight, 1) AS turn
+                FROM unnest(p_lanes, p_tenants, p_marks) l (lane, tenant, mark)
+                CROSS JOIN LATERAL (
+                    SELECT t.id, coalesce(t.run_at, t.created_at) AS ready_at FROM public.tasks t
+                    WHERE shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires) = l.lane
+                      AND t.status = 'Queued' AND t.hold IS NULL AND t.id <> ALL (v_seen)
+                      AND coalesce(t.run_at, t.created_at) >= l.mark AND coalesce(t.run_at, t.created_at) <= p_now
+                    ORDER BY coalesce(t.run_at, t.created_at), t.id LIMIT p_limit - cardinality(v_ids)) t
+                LEFT JOIN shiftboss.tenants n ON n.name = l.tenant
+            ) x
+            ORDER BY x.turn, hashtext(x.tenant || v_turn), x.ready_at, x.id LIMIT p_limit - cardinality(v_ids)) c;
+        v_got := ARRAY(SELECT t.id FROM public.tasks t WHERE t.id = ANY (v_some) AND t.status COLLATE "C" = 'Queued'
+            AND t.hold IS NULL AND coalesce(t.run_at, t.created_at) <= p_now FOR UPDATE SKIP LOCKED);
+        v_ids := v_ids || v_got;
+        EXIT WHEN v_some IS NULL OR cardinality(v_got) = cardinality(v_some);
+        v_seen := v_seen || v_some;
+    END LOOP;
+    RETURN nullif(v_ids, '{}');
 END $$;
 
 -- Give chosen tasks to a chosen worker: the coordinator's way, after its scheduler has decided. Limits and pauses hold.
@@ -236,7 +262,6 @@ DECLARE
     v_now timestamptz := shiftboss.now();
     w public.workers;
     v_ids uuid[];
-    v_room int;
     one record;
 BEGIN
     w := shiftboss.admit(p_worker);
@@ -253,6 +278,7 @@ BEGIN
               (x.kind = 'queue' AND x.name = t.queue) OR (x.kind = 'task_type' AND x.name = t.task_type))
         FOR UPDATE SKIP LOCKED) t;
     RETURN QUERY SELECT * FROM shiftboss.take(v_ids, p_worker, p_lease);
+    PERFORM shiftboss.lock_limits(p_ids);
     FOR one IN
         SELECT DISTINCT shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires) AS lane, t.queue, t.task_type
         FROM public.tasks t
@@ -262,11 +288,15 @@ BEGIN
               (p.kind = 'queue' AND p.name = t.queue) OR (p.kind = 'task_type' AND p.name = t.task_type))
         ORDER BY 1
     LOOP
-        PERFORM FROM shiftboss.limits x WHERE (x.kind = 'queue' AND x.name = one.queue)
-            OR (x.kind = 'task_type' AND x.name = one.task_type) ORDER BY x.kind, x.name FOR UPDATE;
-        SELECT count(*) INTO v_room FROM public.tasks t WHERE t.id = ANY (p_ids) AND t.status = 'Queued'
-            AND shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires) = one.lane;
-        RETURN QUERY SELECT * FROM shiftboss.take(
-            shiftboss.pick_limited(one.lane, one.queue, one.task_type, v_room, v_now), p_worker, p_lease);
+        RETURN QUERY SELECT * FROM shiftboss.take(shiftboss.pick_limited(one.lane, one.queue, one.task_type,
+            cardinality(p_ids), v_now, p_ids), p_worker, p_lease);
     END LOOP;
+END $$;
+
+-- Take the locks of all limits that these tasks are under at once, in the one order that everybody keeps.
+CREATE OR REPLACE FUNCTION shiftboss.lock_limits(p_ids uuid[]) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM FROM shiftboss.limits x WHERE EXISTS (SELECT FROM public.tasks t WHERE t.id = ANY (p_ids)
+        AND ((x.kind = 'queue' AND x.name = t.queue) OR (x.kind = 'task_type' AND x.name = t.task_type)))
+        ORDER BY x.kind, x.name FOR UPDATE;
 END $$;

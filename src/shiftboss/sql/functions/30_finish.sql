@@ -3,12 +3,14 @@
 -- statistics from a quiet moment the planner would rather walk all running tasks, and the dead entries between them.
 
 -- Which of these leases never were, or no longer are, what the caller believes. A report that was accepted before and is
--- sent again (its answer was lost on the way) is not stale: it is simply done.
-CREATE OR REPLACE FUNCTION shiftboss.stale(p_ids uuid[], p_leases bigint[]) RETURNS uuid[] LANGUAGE sql STABLE AS $$
+-- sent again (its answer was lost on the way) is not stale: it is simply done. Done means as this caller would have it: the
+-- task is in p_status by this lease, or the attempt ended in one of p_outcomes.
+CREATE OR REPLACE FUNCTION shiftboss.stale(p_ids uuid[], p_leases bigint[], p_status text, p_outcomes text[]) RETURNS uuid[]
+LANGUAGE sql STABLE AS $$
     SELECT coalesce(array_agg(u.id), '{}') FROM unnest(p_ids, p_leases) u (id, lease)
-    WHERE NOT EXISTS (SELECT FROM public.tasks t WHERE t.id = u.id AND t.lease = u.lease)
+    WHERE NOT EXISTS (SELECT FROM public.tasks t WHERE t.id = u.id AND t.lease = u.lease AND t.status COLLATE "C" = p_status)
       AND NOT EXISTS (SELECT FROM shiftboss.past_attempts a WHERE a.task_id = u.id AND a.lease = u.lease
-                      AND a.outcome NOT IN ('lost', 'crashed'))
+                      AND a.outcome = ANY (p_outcomes))
 $$;
 
 -- A batch of successes. Returns the ids whose lease was stale.
@@ -19,27 +21,31 @@ DECLARE
     v_done int;
     v_parents uuid[];
     v_awaited uuid[];
+    v_types text[];
     v_keys text[];
 BEGIN
     WITH done AS (
         UPDATE public.tasks t SET
             status = 'Complete', result_data = u.result, error_message = NULL, generation_processed_at = v_now,
             lease_expires_at = NULL, progress = CASE WHEN t.progress IS NOT NULL THEN 100 END, updated_at = v_now
-        FROM unnest(p_ids, p_leases, p_results) u (id, lease, result)
+        FROM (SELECT * FROM unnest(p_ids, p_leases, p_results) u (id, lease, result) ORDER BY id) u
         WHERE t.id = u.id AND t.lease = u.lease AND t.status COLLATE "C" = 'In Progress'
         RETURNING t.id, t.has_dependants, t.awaited, t.task_type, t.concurrency_key
     )
     SELECT count(*), array_agg(id) FILTER (WHERE has_dependants), array_agg(id) FILTER (WHERE awaited),
-        array_agg(DISTINCT task_type) FILTER (WHERE concurrency_key IS NOT NULL)
-    INTO v_done, v_parents, v_awaited, v_keys FROM done;
-    IF v_parents IS NOT NULL OR v_awaited IS NOT NULL OR v_keys IS NOT NULL THEN
-        PERFORM shiftboss.after_end(v_parents, v_awaited, v_keys);
+        array_agg(task_type) FILTER (WHERE concurrency_key IS NOT NULL),
+        array_agg(concurrency_key) FILTER (WHERE concurrency_key IS NOT NULL)
+    INTO v_done, v_parents, v_awaited, v_types, v_keys FROM done;
+    IF v_parents IS NOT NULL OR v_awaited IS NOT NULL OR v_types IS NOT NULL THEN
+        PERFORM shiftboss.after_end(v_parents, v_awaited, v_types, v_keys);
     END IF;
-    RETURN CASE WHEN v_done = cardinality(p_ids) THEN '{}' ELSE shiftboss.stale(p_ids, p_leases) END;
+    RETURN CASE WHEN v_done = cardinality(p_ids) THEN '{}' ELSE shiftboss.stale(p_ids, p_leases, 'Complete', NULL) END;
 END $$;
 
--- What follows an end: dependants, waiting callers, and tasks parked behind a full key.
-CREATE OR REPLACE FUNCTION shiftboss.after_end(p_parents uuid[], p_awaited uuid[], p_keyed_types text[]) RETURNS void
+-- What follows an end: dependants, waiting callers, tasks parked behind a full key (p_types and p_keys, pairwise), and
+-- the workers of queues that have something again.
+CREATE OR REPLACE FUNCTION shiftboss.after_end(p_parents uuid[], p_awaited uuid[], p_types text[], p_keys text[],
+    p_queues text[] DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     v_id uuid;
@@ -50,41 +56,45 @@ BEGIN
     FOREACH v_id IN ARRAY coalesce(p_awaited, '{}') LOOP
         PERFORM pg_notify('shiftboss_results', v_id::text);
     END LOOP;
-    IF p_keyed_types IS NOT NULL THEN
-        PERFORM shiftboss.unpark(p_keyed_types);
+    IF p_types IS NOT NULL THEN
+        PERFORM shiftboss.unpark(p_types, p_keys);
     END IF;
+    PERFORM shiftboss.wake(p_queues);
 END $$;
 
--- Let parked tasks back in where their key has room. The limit's row lock orders this against a claim that parks.
-CREATE OR REPLACE FUNCTION shiftboss.unpark(p_task_types text[]) RETURNS int LANGUAGE plpgsql AS $$
+-- Tell the workers that there is something in these queues.
+CREATE OR REPLACE FUNCTION shiftboss.wake(p_queues text[]) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
-    v_count int;
     v_queue text;
 BEGIN
-    PERFORM FROM shiftboss.limits WHERE kind = 'task_type' AND name = ANY (p_task_types) ORDER BY kind, name FOR UPDATE;
-    v_count := 0;
-    FOR v_queue IN
-        WITH keys AS (
-            SELECT k.task_type, k.concurrency_key, coalesce(l.max_per_key, 1000000)
-                - (SELECT count(*) FROM public.tasks r WHERE r.status = 'In Progress' AND r.task_type = k.task_type
-                   AND r.concurrency_key = k.concurrency_key) AS room
-            FROM (SELECT DISTINCT task_type, concurrency_key FROM public.tasks
-                  WHERE status = 'Queued' AND hold = 'limit' AND task_type = ANY (p_task_types)) k
-            LEFT JOIN shiftboss.limits l ON l.kind = 'task_type' AND l.name = k.task_type
-        ), freed AS (
-            UPDATE public.tasks t SET hold = NULL
-            FROM keys k CROSS JOIN LATERAL (
-                SELECT p.id FROM public.tasks p WHERE p.status = 'Queued' AND p.hold = 'limit'
-                  AND p.task_type = k.task_type AND p.concurrency_key = k.concurrency_key
-                ORDER BY coalesce(p.run_at, p.created_at) LIMIT greatest(k.room, 0)) p
-            WHERE t.id = p.id RETURNING t.queue
-        )
-        SELECT queue FROM freed GROUP BY queue
-    LOOP
-        v_count := v_count + 1;
+    FOREACH v_queue IN ARRAY coalesce(p_queues, '{}') LOOP
         PERFORM pg_notify('shiftboss_tasks', left(v_queue, 1000));
     END LOOP;
-    RETURN v_count;
+END $$;
+
+-- Let parked tasks back in where their key has room: p_types and p_keys, pairwise. The limit's row lock orders this
+-- against a claim that parks. A parked task that somebody holds is about to end: waiting for it could be for ever.
+CREATE OR REPLACE FUNCTION shiftboss.unpark(p_types text[], p_keys text[]) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    v_queues text[];
+BEGIN
+    PERFORM FROM shiftboss.limits WHERE kind = 'task_type' AND name = ANY (p_types) ORDER BY kind, name FOR UPDATE;
+    WITH keys AS (
+        SELECT k.task_type, k.key, coalesce(l.max_per_key, 1000000)
+            - (SELECT count(*) FROM public.tasks r WHERE r.status = 'In Progress' AND r.task_type = k.task_type
+               AND r.concurrency_key = k.key) AS room
+        FROM (SELECT DISTINCT u.task_type, u.key FROM unnest(p_types, p_keys) u (task_type, key)) k
+        LEFT JOIN shiftboss.limits l ON l.kind = 'task_type' AND l.name = k.task_type
+    ), freed AS (
+        UPDATE public.tasks t SET hold = NULL
+        FROM keys k CROSS JOIN LATERAL (
+            SELECT p.id FROM public.tasks p WHERE p.status = 'Queued' AND p.hold = 'limit'
+              AND p.task_type = k.task_type AND p.concurrency_key = k.key
+            ORDER BY coalesce(p.run_at, p.created_at) LIMIT greatest(k.room, 0) FOR UPDATE SKIP LOCKED) p
+        WHERE t.id = p.id RETURNING t.queue
+    )
+    SELECT array_agg(DISTINCT queue) INTO v_queues FROM freed;
+    PERFORM shiftboss.wake(v_queues);
 END $$;
 
 -- Parents have ended: free the children that wait for nothing more, end those that can no longer run, and go on with
@@ -96,40 +106,46 @@ DECLARE
     v_children uuid[];
     v_bad uuid[];
     v_awaited uuid[];
-    v_queue text;
+    v_queues text[];
 BEGIN
     WHILE v_front IS NOT NULL LOOP
         SELECT array_agg(DISTINCT child_id) INTO v_children FROM shiftboss.dependencies WHERE parent_id = ANY (v_front);
         EXIT WHEN v_children IS NULL;
         PERFORM FROM public.tasks WHERE id = ANY (v_children) ORDER BY id FOR UPDATE;
         WITH gone AS (
-            DELETE FROM shiftboss.dependencies d USING public.tasks p
-            WHERE d.parent_id = ANY (v_front) AND p.id = d.parent_id RETURNING d.child_id, p.id AS parent_id, p.status
+            DELETE FROM shiftboss.dependencies d WHERE d.parent_id = ANY (v_front) RETURNING d.child_id, d.parent_id,
+                coalesce((SELECT p.status FROM public.tasks p WHERE p.id = d.parent_id), 'deleted') AS status
         ), ended AS (
             UPDATE public.tasks t SET
                 status = CASE t.on_dependency_failure WHEN 'fail' THEN 'Failed' ELSE 'Cancelled' END, hold = NULL,
                 error_message = format('dependency %s is %s', g.parent_id, g.status),
                 generation_processed_at = v_now, updated_at = v_now
-            FROM (SELECT DISTINCT ON (child_id) * FROM gone WHERE status IN ('Failed', 'Cancelled')) g
+            FROM (SELECT DISTINCT ON (child_id) * FROM gone WHERE status IN ('Failed', 'Cancelled', 'deleted')) g
             WHERE t.id = g.child_id AND t.status = 'Queued' AND coalesce(t.on_dependency_failure, 'cancel') <> 'run'
             RETURNING t.id, t.awaited
         )
         SELECT array_agg(id), array_agg(id) FILTER (WHERE awaited) INTO v_bad, v_awaited FROM ended;
         DELETE FROM shiftboss.dependencies WHERE child_id = ANY (v_bad);
-        FOR v_queue IN
-            WITH free AS (
-                UPDATE public.tasks t SET hold = NULL
-                WHERE t.id = ANY (v_children) AND t.status = 'Queued' AND t.hold = 'dependency'
-                  AND NOT EXISTS (SELECT FROM shiftboss.dependencies d WHERE d.child_id = t.id)
-                RETURNING t.queue)
-            SELECT queue FROM free GROUP BY queue
-        LOOP
-            PERFORM pg_notify('shiftboss_tasks', left(v_queue, 1000));
-        END LOOP;
-        PERFORM shiftboss.after_end(NULL, v_awaited, NULL);
+        WITH free AS (
+            UPDATE public.tasks t SET hold = NULL
+            WHERE t.id = ANY (v_children) AND t.status = 'Queued' AND t.hold = 'dependency'
+              AND NOT EXISTS (SELECT FROM shiftboss.dependencies d WHERE d.child_id = t.id)
+            RETURNING t.queue)
+        SELECT array_agg(DISTINCT queue) INTO v_queues FROM free;
+        PERFORM shiftboss.after_end(NULL, v_awaited, NULL, NULL, v_queues);
         v_front := v_bad;
     END LOOP;
 END $$;
+
+-- How long to wait after this attempt: grows by the factor, a quarter more or less by chance, never longer than the most.
+-- Reckoned in seconds with a bounded exponent: an interval would overflow, and with it the rescue of the whole fleet.
+CREATE OR REPLACE FUNCTION shiftboss.backoff(p_base interval, p_factor real, p_most interval, p_attempt int) RETURNS interval
+LANGUAGE sql VOLATILE AS $$
+    SELECT make_interval(secs => (0.75 + random() * 0.5) * least(
+        extract(epoch FROM coalesce(p_most, '1 hour'))::double precision / 1.25,
+        extract(epoch FROM p_base)::double precision
+            * exp(least((p_attempt - 1) * ln(coalesce(p_factor, 2)::double precision), 50))))
+$$;
 
 -- Attempts that did not succeed: back to the queue while there is an attempt left, else Failed. Outcomes: failed, timeout,
 -- lost (its worker is gone) and crashed (the task took its worker down; the second time it is poison).
@@ -141,9 +157,9 @@ DECLARE
     v_done int;
     v_parents uuid[];
     v_awaited uuid[];
+    v_types text[];
     v_keys text[];
     v_queues text[];
-    v_queue text;
 BEGIN
     WITH report AS (
         SELECT t.id, t.lease, t.attempts + 1 AS attempt, t.worker_id, t.generation_started_at, coalesce(u.outcome, 'failed') AS outcome,
@@ -154,7 +170,7 @@ BEGIN
                  ELSE 'Queued' END AS next
         FROM unnest(p_ids, p_leases, p_errors, p_outcomes, p_retry) u (id, lease, error, outcome, retry)
         JOIN public.tasks t ON t.id = u.id AND t.lease IS NOT DISTINCT FROM u.lease AND t.status COLLATE "C" = 'In Progress'
-        FOR NO KEY UPDATE OF t
+        ORDER BY t.id FOR NO KEY UPDATE OF t
     ), past AS (
         INSERT INTO shiftboss.past_attempts (task_id, lease, attempt, worker_id, started_at, ended_at, outcome, error)
         SELECT id, lease, attempt, worker_id, generation_started_at, v_now, outcome, error FROM report
@@ -167,9 +183,8 @@ BEGIN
             worker_id = CASE WHEN r.next = 'Queued' THEN NULL ELSE t.worker_id END,
             generation_started_at = CASE WHEN r.next = 'Queued' THEN NULL ELSE t.generation_started_at END,
             generation_processed_at = CASE WHEN r.next = 'Queued' THEN NULL ELSE v_now END,
-            run_at = CASE WHEN r.next = 'Queued' AND t.backoff > interval '0' THEN v_now
-                + least(t.backoff * power(coalesce(t.backoff_factor, 2), r.attempt - 1), coalesce(t.backoff_max, '1 hour'))
-                * (0.75 + random() * 0.5) ELSE t.run_at END,
+            run_at = CASE WHEN r.next = 'Queued' AND t.backoff > interval '0'
+                THEN v_now + shiftboss.backoff(t.backoff, t.backoff_factor, t.backoff_max, r.attempt) ELSE t.run_at END,
             wait_reason = CASE WHEN r.next = 'Queued' AND t.backoff > interval '0' THEN 'backoff after a failed attempt' END,
             updated_at = v_now
         FROM report r WHERE t.id = r.id
@@ -177,14 +192,12 @@ BEGIN
     )
     SELECT count(*), array_agg(id) FILTER (WHERE has_dependants AND status <> 'Queued'),
         array_agg(id) FILTER (WHERE awaited AND status <> 'Queued'),
-        array_agg(DISTINCT task_type) FILTER (WHERE concurrency_key IS NOT NULL),
+        array_agg(task_type) FILTER (WHERE concurrency_key IS NOT NULL),
+        array_agg(concurrency_key) FILTER (WHERE concurrency_key IS NOT NULL),
         array_agg(DISTINCT queue) FILTER (WHERE status = 'Queued')
-    INTO v_done, v_parents, v_awaited, v_keys, v_queues FROM ended;
-    PERFORM shiftboss.after_end(v_parents, v_awaited, v_keys);
-    FOREACH v_queue IN ARRAY coalesce(v_queues, '{}') LOOP
-        PERFORM pg_notify('shiftboss_tasks', left(v_queue, 1000));
-    END LOOP;
-    RETURN CASE WHEN v_done = cardinality(p_ids) THEN '{}' ELSE shiftboss.stale(p_ids, p_leases) END;
+    INTO v_done, v_parents, v_awaited, v_types, v_keys, v_queues FROM ended;
+    PERFORM shiftboss.after_end(v_parents, v_awaited, v_types, v_keys, v_queues);
+    RETURN CASE WHEN v_done = cardinality(p_ids) THEN '{}' ELSE shiftboss.stale(p_ids, p_leases, NULL, p_outcomes || '{failed,timeout}') END;
 END $$;
 
 -- Give tasks back without spending an attempt: for a while (p_delays, with the reason that `why` shows) or at once.
@@ -195,15 +208,16 @@ DECLARE
     v_done int;
     v_parents uuid[];
     v_awaited uuid[];
+    v_types text[];
     v_keys text[];
     v_queues text[];
-    v_queue text;
 BEGIN
     WITH report AS (
         SELECT t.id, t.lease, t.attempts + 1 AS attempt, t.worker_id, t.generation_started_at, u.delay, u.reason,
             CASE WHEN t.cancel_requested_at IS NOT NULL THEN 'Cancelled' ELSE 'Queued' END AS next
         FROM unnest(p_ids, p_leases, p_delays, p_reasons) u (id, lease, delay, reason)
-        JOIN public.tasks t ON t.id = u.id AND t.lease = u.lease AND t.status COLLATE "C" = 'In Progress' FOR NO KEY UPDATE OF t
+        JOIN public.tasks t ON t.id = u.id AND t.lease = u.lease AND t.status COLLATE "C" = 'In Progress'
+        ORDER BY t.id FOR NO KEY UPDATE OF t
     ), past AS (
         INSERT INTO shiftboss.past_attempts (task_id, lease, attempt, worker_id, started_at, ended_at, outcome, error)
         SELECT id, lease, attempt, worker_id, generation_started_at, v_now,
@@ -221,14 +235,12 @@ BEGIN
     )
     SELECT count(*), array_agg(id) FILTER (WHERE has_dependants AND status = 'Cancelled'),
         array_agg(id) FILTER (WHERE awaited AND status = 'Cancelled'),
-        array_agg(DISTINCT task_type) FILTER (WHERE concurrency_key IS NOT NULL),
+        array_agg(task_type) FILTER (WHERE concurrency_key IS NOT NULL),
+        array_agg(concurrency_key) FILTER (WHERE concurrency_key IS NOT NULL),
         array_agg(DISTINCT queue) FILTER (WHERE coalesce(delay, '0') <= interval '0')
-    INTO v_done, v_parents, v_awaited, v_keys, v_queues FROM ended;
-    PERFORM shiftboss.after_end(v_parents, v_awaited, v_keys);
-    FOREACH v_queue IN ARRAY coalesce(v_queues, '{}') LOOP
-        PERFORM pg_notify('shiftboss_tasks', left(v_queue, 1000));
-    END LOOP;
-    RETURN CASE WHEN v_done = cardinality(p_ids) THEN '{}' ELSE shiftboss.stale(p_ids, p_leases) END;
+    INTO v_done, v_parents, v_awaited, v_types, v_keys, v_queues FROM ended;
+    PERFORM shiftboss.after_end(v_parents, v_awaited, v_types, v_keys, v_queues);
+    RETURN CASE WHEN v_done = cardinality(p_ids) THEN '{}' ELSE shiftboss.stale(p_ids, p_leases, NULL, '{deferred,released}') END;
 END $$;
 
 -- The worker stopped these because somebody asked for it.
@@ -238,13 +250,14 @@ DECLARE
     v_done int;
     v_parents uuid[];
     v_awaited uuid[];
+    v_types text[];
     v_keys text[];
 BEGIN
     WITH ended AS (
         UPDATE public.tasks t SET
             status = 'Cancelled', lease_expires_at = NULL, generation_processed_at = v_now, updated_at = v_now,
             error_message = coalesce(t.wait_reason, t.error_message)
-        FROM unnest(p_ids, p_leases) u (id, lease)
+        FROM (SELECT * FROM unnest(p_ids, p_leases) u (id, lease) ORDER BY id) u
         WHERE t.id = u.id AND t.lease = u.lease AND t.status COLLATE "C" = 'In Progress'
         RETURNING t.*
     ), past AS (
@@ -252,10 +265,11 @@ BEGIN
         SELECT id, lease, attempts + 1, worker_id, generation_started_at, v_now, 'cancelled', error_message FROM ended
     )
     SELECT count(*), array_agg(id) FILTER (WHERE has_dependants), array_agg(id) FILTER (WHERE awaited),
-        array_agg(DISTINCT task_type) FILTER (WHERE concurrency_key IS NOT NULL)
-    INTO v_done, v_parents, v_awaited, v_keys FROM ended;
-    PERFORM shiftboss.after_end(v_parents, v_awaited, v_keys);
-    RETURN CASE WHEN v_done = cardinality(p_ids) THEN '{}' ELSE shiftboss.stale(p_ids, p_leases) END;
+        array_agg(task_type) FILTER (WHERE concurrency_key IS NOT NULL),
+        array_agg(concurrency_key) FILTER (WHERE concurrency_key IS NOT NULL)
+    INTO v_done, v_parents, v_awaited, v_types, v_keys FROM ended;
+    PERFORM shiftboss.after_end(v_parents, v_awaited, v_types, v_keys);
+    RETURN CASE WHEN v_done = cardinality(p_ids) THEN '{}' ELSE shiftboss.stale(p_ids, p_leases, NULL, '{cancelled}') END;
 END $$;
 
 -- Progress of running tasks. Never goes down within an attempt. Returns the stale ids.
@@ -266,13 +280,14 @@ DECLARE
 BEGIN
     UPDATE public.tasks t SET progress = greatest(t.progress, least(greatest(u.percent, 0), 99)),
         progress_message = coalesce(u.message, t.progress_message)
-    FROM unnest(p_ids, p_leases, p_percents, p_messages) u (id, lease, percent, message)
+    FROM (SELECT * FROM unnest(p_ids, p_leases, p_percents, p_messages) u (id, lease, percent, message) ORDER BY id) u
     WHERE t.id = u.id AND t.lease = u.lease AND t.status COLLATE "C" = 'In Progress';
     GET DIAGNOSTICS v_done = ROW_COUNT;
-    RETURN CASE WHEN v_done = cardinality(p_ids) THEN '{}' ELSE shiftboss.stale(p_ids, p_leases) END;
+    RETURN CASE WHEN v_done = cardinality(p_ids) THEN '{}' ELSE shiftboss.stale(p_ids, p_leases, 'In Progress', NULL) END;
 END $$;
 
--- Hold on to these for p_for from now, whatever the worker's own lease says. Returns the stale ids.
+-- Hold on to these for p_for from now, even if their worker falls silent. Never shortens: while the worker beats, they are
+-- its own whatever this says. Returns the stale ids.
 CREATE OR REPLACE FUNCTION shiftboss.extend(p_ids uuid[], p_leases bigint[], p_for interval) RETURNS uuid[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -281,9 +296,9 @@ BEGIN
     IF p_for IS NULL OR p_for <= interval '0' THEN
         RAISE EXCEPTION 'extend needs a time greater than zero' USING ERRCODE = 'invalid_parameter_value';
     END IF;
-    UPDATE public.tasks t SET lease_expires_at = shiftboss.now() + p_for
-    FROM unnest(p_ids, p_leases) u (id, lease)
+    UPDATE public.tasks t SET lease_expires_at = greatest(t.lease_expires_at, shiftboss.now() + p_for)
+    FROM (SELECT * FROM unnest(p_ids, p_leases) u (id, lease) ORDER BY id) u
     WHERE t.id = u.id AND t.lease = u.lease AND t.status COLLATE "C" = 'In Progress';
     GET DIAGNOSTICS v_done = ROW_COUNT;
-    RETURN CASE WHEN v_done = cardinality(p_ids) THEN '{}' ELSE shiftboss.stale(p_ids, p_leases) END;
+    RETURN CASE WHEN v_done = cardinality(p_ids) THEN '{}' ELSE shiftboss.stale(p_ids, p_leases, 'In Progress', NULL) END;
 END $$;

@@ -115,16 +115,6 @@ BEGIN
     RETURN NEXT;
 END $$;
 
--- Many workers' beats in one call: the coordinator's way.
-CREATE OR REPLACE FUNCTION shiftboss.beat_many(p_workers text[], p_usages jsonb[] DEFAULT NULL)
-RETURNS TABLE (id text, status text, paused boolean, draining boolean) LANGUAGE sql AS $$
-    UPDATE public.workers x SET last_heartbeat = shiftboss.now(), lease_expires_at = shiftboss.now() + x.lease_time,
-        resource_usage = coalesce(b.usage, x.resource_usage),
-        status = CASE x.status WHEN 'inactive' THEN 'active' ELSE x.status END
-    FROM unnest(p_workers, p_usages) b (id, usage) WHERE x.id = b.id
-    RETURNING x.id, x.status, x.paused, x.draining OR shiftboss.ending(x)
-$$;
-
 CREATE OR REPLACE FUNCTION shiftboss.add_buckets(a bigint[], b bigint[]) RETURNS bigint[] LANGUAGE sql IMMUTABLE AS $$
     SELECT coalesce(array_agg(coalesce(x, 0) + coalesce(y, 0) ORDER BY n), '{}')
     FROM unnest(a, b) WITH ORDINALITY u (x, y, n)
@@ -146,9 +136,9 @@ CREATE OR REPLACE FUNCTION shiftboss.count_work(p_worker text, p_stats jsonb) RE
 $$;
 
 -- These workers are gone: whatever they held is an attempt lost or, where the process is known to have died under it,
--- crashed. p_spare_leased: tasks with a lease of their own keep it. Returns how many tasks that were.
-CREATE OR REPLACE FUNCTION shiftboss.lose_worker(p_workers text[], p_outcome text DEFAULT 'lost', p_reason text DEFAULT NULL,
-    p_spare_leased boolean DEFAULT false) RETURNS int LANGUAGE plpgsql AS $$
+-- crashed. Returns how many tasks that were.
+CREATE OR REPLACE FUNCTION shiftboss.lose_worker(p_workers text[], p_outcome text DEFAULT 'lost', p_reason text DEFAULT NULL)
+RETURNS int LANGUAGE plpgsql AS $$
 DECLARE
     v_ids uuid[];
     v_leases bigint[];
@@ -156,7 +146,6 @@ DECLARE
 BEGIN
     SELECT array_agg(id), array_agg(lease), count(*) INTO v_ids, v_leases, v_count FROM (
         SELECT id, lease FROM public.tasks WHERE status = 'In Progress' AND worker_id = ANY (p_workers)
-          AND NOT (p_spare_leased AND lease_expires_at IS NOT NULL)
         ORDER BY id FOR NO KEY UPDATE) t;
     IF v_count > 0 THEN
         PERFORM shiftboss.fail(v_ids, v_leases, array_fill(coalesce(p_reason, 'its worker is gone'), ARRAY[v_count]),
@@ -186,46 +175,63 @@ BEGIN
     RETURN v_count;
 END $$;
 
--- The rescuer's round: leases that ran out, deadlines that passed while waiting, keys whose parked tasks were forgotten,
--- lanes that nobody registered. After a restart of the server every lease gets its time anew: nobody could beat while it
--- was away, and results that wait for it on a worker's disk should find their lease. Returns what it did.
+-- The rescuer's round: deadlines that passed while waiting, workers that fell silent and what they held, keys whose parked
+-- tasks were forgotten, lanes that nobody knows. A task is lost when the lease of its worker is over and so is its own, if
+-- it has one. After a restart of the server every lease gets its time anew: nobody could beat while it was away, and
+-- results that wait for it on a worker's disk should find their lease. Waits for no running task, as it takes many at
+-- once: what somebody has in hand now is looked at the next time. Returns what it did.
 CREATE OR REPLACE FUNCTION shiftboss.rescue(p_limit int DEFAULT 1000)
 RETURNS TABLE (workers_lost int, tasks_rescued int, tasks_expired int) LANGUAGE plpgsql AS $$
 DECLARE
     v_now timestamptz := shiftboss.now();
-    v_gone text;
+    v_gone text[];
     v_ids uuid[];
     v_leases bigint[];
-    v_count int;
+    v_workers text[];
 BEGIN
-    workers_lost := 0; tasks_rescued := 0;
-    FOR v_gone IN UPDATE public.workers SET status = 'inactive' WHERE id IN (
-                      SELECT id FROM public.workers WHERE status = 'active'
-                        AND lease_expires_at IS NOT NULL
-                        AND greatest(lease_expires_at, pg_postmaster_start_time() + lease_time) < v_now
-                      FOR UPDATE SKIP LOCKED) RETURNING id LOOP
-        v_count := shiftboss.lose_worker(ARRAY[v_gone], 'lost', 'its worker stopped beating', true);
-        PERFORM shiftboss.note('worker.lost', v_gone, NULL, NULL, jsonb_build_object('reason', 'no beat in time', 'tasks', v_count));
-        workers_lost := workers_lost + 1;
-        tasks_rescued := tasks_rescued + v_count;
-    END LOOP;
-    -- leases of their own, and tasks of workers that are no longer there or were found silent while they claimed
-    SELECT array_agg(id), array_agg(lease), count(*) INTO v_ids, v_leases, v_count FROM (
-        SELECT t.id, t.lease FROM public.tasks t
-        WHERE t.status = 'In Progress' AND (t.lease_expires_at < v_now
-            OR (t.lease_expires_at IS NULL AND NOT EXISTS (
-                SELECT FROM public.workers w WHERE w.id = t.worker_id
-                  AND greatest(w.lease_expires_at, pg_postmaster_start_time() + w.lease_time) >= v_now)
-                AND coalesce(t.generation_started_at, t.created_at) < v_now - interval '5 seconds'))
-        LIMIT p_limit FOR NO KEY UPDATE SKIP LOCKED) t;
-    IF v_count > 0 THEN
-        PERFORM shiftboss.fail(v_ids, v_leases, array_fill('its lease ran out'::text, ARRAY[v_count]),
-            array_fill('lost'::text, ARRAY[v_count]));
-        tasks_rescued := tasks_rescued + v_count;
-    END IF;
     tasks_expired := shiftboss.expire(p_limit);
-    PERFORM shiftboss.unpark(ARRAY(SELECT DISTINCT task_type FROM public.tasks WHERE status = 'Queued' AND hold = 'limit'));
+    WITH gone AS (
+        UPDATE public.workers SET status = 'inactive' WHERE id IN (
+            SELECT id FROM public.workers WHERE status = 'active' AND lease_expires_at IS NOT NULL
+              AND greatest(lease_expires_at, pg_postmaster_start_time() + lease_time) < v_now
+            FOR UPDATE SKIP LOCKED) RETURNING id)
+    SELECT coalesce(array_agg(id), '{}') INTO v_gone FROM gone;
+    SELECT coalesce(array_agg(id), '{}'), array_agg(lease), array_agg(worker_id) INTO v_ids, v_leases, v_workers FROM (
+        SELECT t.id, t.lease, t.worker_id FROM public.tasks t
+        WHERE t.status = 'In Progress' AND (t.lease_expires_at IS NULL OR t.lease_expires_at < v_now)
+          AND NOT EXISTS (SELECT FROM public.workers w WHERE w.id = t.worker_id
+              AND greatest(w.lease_expires_at, pg_postmaster_start_time() + w.lease_time) >= v_now)
+          AND (t.worker_id = ANY (v_gone) OR coalesce(t.generation_started_at, t.created_at) < v_now - interval '5 seconds')
+        LIMIT p_limit FOR NO KEY UPDATE SKIP LOCKED) t;
+    workers_lost := cardinality(v_gone);
+    tasks_rescued := cardinality(v_ids);
+    IF tasks_rescued > 0 THEN
+        PERFORM shiftboss.fail(v_ids, v_leases, ARRAY(SELECT CASE WHEN w = ANY (v_gone) THEN 'its worker stopped beating'
+            ELSE 'its lease ran out' END FROM unnest(v_workers) w), array_fill('lost'::text, ARRAY[tasks_rescued]));
+    END IF;
+    PERFORM shiftboss.note('worker.lost', g, NULL, NULL, jsonb_build_object('reason', 'no beat in time',
+        'tasks', cardinality(array_positions(v_workers, g)))) FROM unnest(v_gone) g;
+    PERFORM shiftboss.unpark_all();
+    PERFORM shiftboss.mend_lanes();
     RETURN NEXT;
+END $$;
+
+-- Look at every parked key, of these types or of all. A limit that somebody holds now is left out: he looks himself.
+CREATE OR REPLACE FUNCTION shiftboss.unpark_all(p_types text[] DEFAULT NULL) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    v_held text[] := ARRAY(SELECT name FROM shiftboss.limits WHERE kind = 'task_type'
+        AND (p_types IS NULL OR name = ANY (p_types)) ORDER BY name FOR UPDATE SKIP LOCKED);
+    v_types text[];
+    v_keys text[];
+BEGIN
+    SELECT array_agg(k.task_type), array_agg(k.concurrency_key) INTO v_types, v_keys FROM (
+        SELECT DISTINCT t.task_type, t.concurrency_key FROM public.tasks t WHERE t.status = 'Queued' AND t.hold = 'limit'
+          AND (p_types IS NULL OR t.task_type = ANY (p_types))) k
+    WHERE k.task_type = ANY (v_held)
+       OR NOT EXISTS (SELECT FROM shiftboss.limits l WHERE l.kind = 'task_type' AND l.name = k.task_type);
+    IF v_types IS NOT NULL THEN
+        PERFORM shiftboss.unpark(v_types, v_keys);
+    END IF;
 END $$;
 
 -- Queued tasks whose deadline has passed will never be wanted: they fail with that reason.
@@ -247,6 +253,6 @@ BEGIN
     )
     SELECT count(*), array_agg(id) FILTER (WHERE has_dependants), array_agg(id) FILTER (WHERE awaited)
     INTO v_count, v_parents, v_awaited FROM ended;
-    PERFORM shiftboss.after_end(v_parents, v_awaited, NULL);
+    PERFORM shiftboss.after_end(v_parents, v_awaited, NULL, NULL);
     RETURN v_count;
 END $$;

@@ -10,6 +10,15 @@ DECLARE
     v_awaited uuid[];
     v_worker text;
 BEGIN
+    -- Locked before anything is decided: who is running and fails now would be Queued again, and nobody would have asked it
+    -- to stop. Parents come before their children, as a finish locks them.
+    PERFORM FROM (
+        WITH RECURSIVE below (id, depth) AS (
+            SELECT u, 0 FROM unnest(p_ids) u
+            UNION
+            SELECT d.child_id, b.depth + 1 FROM below b JOIN shiftboss.dependencies d ON d.parent_id = b.id)
+        SELECT FROM public.tasks t JOIN (SELECT id, max(depth) AS depth FROM below GROUP BY id) b ON b.id = t.id
+        WHERE t.id = ANY (p_ids) ORDER BY b.depth, t.id FOR UPDATE OF t) locked;
     WITH ended AS (
         UPDATE public.tasks t SET status = 'Cancelled', hold = NULL, generation_processed_at = v_now, updated_at = v_now,
             error_message = coalesce(p_reason, t.error_message)
@@ -19,7 +28,7 @@ BEGIN
     )
     SELECT array_agg(e.id) FILTER (WHERE e.has_dependants), array_agg(e.id) FILTER (WHERE e.awaited)
     INTO v_parents, v_awaited FROM ended e;
-    PERFORM shiftboss.after_end(v_parents, v_awaited, NULL);
+    PERFORM shiftboss.after_end(v_parents, v_awaited, NULL, NULL);
     FOR v_worker IN
         WITH asked AS (
             UPDATE public.tasks t SET cancel_requested_at = coalesce(t.cancel_requested_at, v_now),
@@ -34,21 +43,35 @@ BEGIN
 END $$;
 
 -- Dead letters and cancelled tasks start over, with all their attempts; they wait again for parents that are still to
--- end, but no longer for those that failed. Returns the ids that were requeued.
+-- end, but no longer for those that failed. Returns the ids that were requeued. Left out are tasks whose dedup_key is live
+-- (of several with one key the youngest is taken), and those of a run: what failed there is tried again as a new run
+-- (asked for alone, that is said by an error).
 CREATE OR REPLACE FUNCTION shiftboss.retry(p_ids uuid[]) RETURNS uuid[] LANGUAGE plpgsql AS $$
 DECLARE
     v_ids uuid[];
-    v_queue text;
+    v_queues text[];
 BEGIN
-    WITH again AS (
-        UPDATE public.tasks t SET status = 'Queued', attempts = 0, crashes = 0, worker_id = NULL, lease = NULL,
-            generation_started_at = NULL, generation_processed_at = NULL, cancel_requested_at = NULL, hold = NULL,
-            run_at = NULL, wait_reason = NULL, progress = NULL, progress_message = NULL, updated_at = shiftboss.now(),
-            deadline = CASE WHEN t.deadline > shiftboss.now() THEN t.deadline END
-        WHERE t.id = ANY (p_ids) AND t.status IN ('Failed', 'Cancelled')
-          AND NOT EXISTS (SELECT FROM public.tasks x WHERE x.dedup_key = t.dedup_key AND x.status IN ('Queued', 'In Progress'))
-        RETURNING t.id
-    ) SELECT coalesce(array_agg(id), '{}') INTO v_ids FROM again;
+    LOOP
+        BEGIN
+            WITH dead AS MATERIALIZED (
+                SELECT t.id, t.dedup_key, t.created_at FROM public.tasks t
+                WHERE t.id = ANY (p_ids) AND t.status IN ('Failed', 'Cancelled')
+                  AND (t.run_id IS NULL OR cardinality(p_ids) = 1) ORDER BY t.id FOR UPDATE
+            ), chosen AS (
+                SELECT DISTINCT ON (coalesce(d.dedup_key, d.id::text)) d.id FROM dead d
+                WHERE NOT EXISTS (SELECT FROM public.tasks x WHERE x.dedup_key = d.dedup_key AND x.status IN ('Queued', 'In Progress'))
+                ORDER BY coalesce(d.dedup_key, d.id::text), d.created_at DESC
+            ), again AS (
+                UPDATE public.tasks t SET status = 'Queued', attempts = 0, crashes = 0, worker_id = NULL, lease = NULL,
+                    generation_started_at = NULL, generation_processed_at = NULL, cancel_requested_at = NULL, hold = NULL,
+                    run_at = NULL, wait_reason = NULL, progress = NULL, progress_message = NULL, updated_at = shiftboss.now(),
+                    deadline = CASE WHEN t.deadline > shiftboss.now() THEN t.deadline END
+                FROM chosen c WHERE t.id = c.id RETURNING t.id, t.queue
+            ) SELECT coalesce(array_agg(id), '{}'), array_agg(DISTINCT queue) INTO v_ids, v_queues FROM again;
+            EXIT;
+        EXCEPTION WHEN unique_violation THEN  -- a key came to life in between: the next look leaves its task out
+        END;
+    END LOOP;
     WITH parents AS MATERIALIZED (
         SELECT p.id FROM public.tasks p WHERE p.status IN ('Queued', 'In Progress')
           AND p.id IN (SELECT unnest(t.depends_on) FROM public.tasks t WHERE t.id = ANY (v_ids))
@@ -66,9 +89,7 @@ BEGIN
         SELECT shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires) AS lane,
             t.queue, t.task_type, t.priority, t.tenant, t.requires FROM public.tasks t WHERE t.id = ANY (v_ids)) n
     WHERE NOT EXISTS (SELECT FROM shiftboss.lanes l WHERE l.lane = n.lane);
-    FOR v_queue IN SELECT DISTINCT queue FROM public.tasks WHERE id = ANY (v_ids) LOOP
-        PERFORM pg_notify('shiftboss_tasks', left(v_queue, 1000));
-    END LOOP;
+    PERFORM shiftboss.wake(v_queues);
     RETURN v_ids;
 END $$;
 
@@ -109,7 +130,7 @@ BEGIN
             rate = excluded.rate, rate_period = excluded.rate_period, tokens = NULL, refilled_at = NULL;
     END IF;
     IF p_kind = 'task_type' THEN
-        PERFORM shiftboss.unpark(ARRAY[p_name]);
+        PERFORM shiftboss.unpark_all(ARRAY[p_name]);
     END IF;
     PERFORM pg_notify('shiftboss_tasks', '*');
 END $$;
@@ -118,9 +139,14 @@ END $$;
 CREATE OR REPLACE FUNCTION shiftboss.watch(p_ids uuid[])
 RETURNS TABLE (id uuid, status text, result_data jsonb, error_message text) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
+DECLARE
+    v_queues text[];
 BEGIN
-    UPDATE public.tasks t SET awaited = true
-    WHERE t.id = ANY (p_ids) AND t.status IN ('Queued', 'In Progress') AND NOT t.awaited;
+    WITH marked AS (
+        UPDATE public.tasks t SET awaited = true
+        WHERE t.id = ANY (p_ids) AND t.status IN ('Queued', 'In Progress') AND NOT t.awaited RETURNING t.queue, t.status, t.hold)
+    SELECT array_agg(DISTINCT m.queue) INTO v_queues FROM marked m WHERE m.status = 'Queued' AND m.hold IS NULL;
+    PERFORM shiftboss.wake(v_queues);  -- a worker that came for one passed over it while its row was being written
     RETURN QUERY SELECT t.id, t.status, t.result_data, t.error_message FROM public.tasks t WHERE t.id = ANY (p_ids);
 END $$;
 
@@ -140,15 +166,25 @@ BEGIN
 END $$;
 
 -- Housekeeping of the small tables: lanes that are empty or doubled go, lanes that are missing come back, old events and
--- statistics leave.
+-- statistics leave. A running task keeps its lane, as it may come back.
 CREATE OR REPLACE FUNCTION shiftboss.tidy(p_older interval DEFAULT '7 days') RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     DELETE FROM shiftboss.lanes l WHERE l.created_at < shiftboss.now() - interval '1 day'
         AND NOT EXISTS (SELECT FROM public.tasks t WHERE t.status = 'Queued' AND t.hold IS NULL
             AND shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires) = l.lane)
-        AND NOT EXISTS (SELECT FROM public.tasks t WHERE t.status = 'Queued' AND t.hold IS NOT NULL
-            AND shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires) = l.lane);
+        AND l.lane <> ALL (ARRAY(
+            SELECT DISTINCT shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires) FROM public.tasks t
+            WHERE t.status = 'In Progress' OR (t.status = 'Queued' AND t.hold IS NOT NULL)));
     DELETE FROM shiftboss.lanes l USING shiftboss.lanes k WHERE l.lane = k.lane AND l.ctid > k.ctid;
+    PERFORM shiftboss.mend_lanes();
+    DELETE FROM shiftboss.events WHERE at < shiftboss.now() - p_older;
+    PERFORM shiftboss.tidy_stats(p_older);
+END $$;
+
+-- Lanes that have tasks and are not known: whoever put the last one in saw the lane, and it was tidied away before he was
+-- done. From lane to lane by the claim's index, whatever their length.
+CREATE OR REPLACE FUNCTION shiftboss.mend_lanes() RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
     INSERT INTO shiftboss.lanes (lane, queue, task_type, priority, tenant, requires)
     WITH RECURSIVE used AS (
         (SELECT shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires) AS lane FROM public.tasks t
@@ -162,8 +198,9 @@ BEGIN
     FROM used u CROSS JOIN LATERAL (SELECT * FROM public.tasks t WHERE t.status = 'Queued' AND t.hold IS NULL
         AND shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires) = u.lane LIMIT 1) t
     WHERE NOT EXISTS (SELECT FROM shiftboss.lanes l WHERE l.lane = u.lane);
-    DELETE FROM shiftboss.events WHERE at < shiftboss.now() - p_older;
-    PERFORM shiftboss.tidy_stats(p_older);
+    IF FOUND THEN
+        PERFORM pg_notify('shiftboss_tasks', '*');
+    END IF;
 END $$;
 
 -- Old minutes become one row per worker and type at -infinity, so that counters never go down while the worker is known.

@@ -131,6 +131,7 @@ BEGIN
             t.tenant, t.timeout, t.deadline, t.created_at, coalesce(t.run_at, t.created_at), t.generation_started_at,
             t.run_id, t.metadata::text;
     IF v_limited THEN
+        PERFORM shiftboss.lock_limits(p_ids);
         FOR v_worker IN SELECT DISTINCT x.worker FROM unnest(p_ids, p_workers) x (id, worker)
                         JOIN public.tasks t ON t.id = x.id AND t.status = 'Queued' LOOP
             RETURN QUERY SELECT v_worker, a.id, a.lease, a.task_type, a.params::text, a.attempt, a.max_attempts, a.queue,
@@ -161,6 +162,11 @@ BEGIN
     IF 'completed' = ALL (p_outcomes) THEN
         PERFORM shiftboss.complete(p_ids, p_leases, p_texts::jsonb[]);
     ELSE
+        -- What the parts will lock one by one, in the order that everybody keeps: tasks, their dependants, limits.
+        PERFORM FROM public.tasks t WHERE t.id = ANY (p_ids) ORDER BY t.id FOR NO KEY UPDATE;
+        PERFORM FROM public.tasks t WHERE t.id = ANY (ARRAY(SELECT x.child_id FROM shiftboss.dependencies x
+            WHERE x.parent_id = ANY (p_ids))) ORDER BY t.id FOR UPDATE;
+        PERFORM shiftboss.lock_limits(p_ids);
         FOR d IN
             SELECT CASE u.outcome WHEN 'timeout' THEN 'failed' ELSE u.outcome END AS kind, array_agg(u.id) AS ids,
                 array_agg(u.lease) AS leases, array_agg(u.outcome) AS outcomes, array_agg(u.text) AS texts,
@@ -177,7 +183,7 @@ BEGIN
         END LOOP;
     END IF;
     RETURN CASE WHEN shiftboss.count_ended(p_ids, p_leases, p_outcomes, p_seconds) = cardinality(p_ids) THEN '{}'
-        ELSE shiftboss.unheard(p_workers, p_ids, p_leases) END;
+        ELSE shiftboss.unheard(p_workers, p_ids, p_leases, p_outcomes) END;
 END $$;
 
 -- Put the attempts that this very transaction ended into the statistics; how many it ended. Rows that it wrote carry its
@@ -217,14 +223,15 @@ BEGIN
     RETURN v_ended;
 END $$;
 
--- Of these attempts, those that did not end by a report of their own worker.
-CREATE OR REPLACE FUNCTION shiftboss.unheard(p_workers text[], p_ids uuid[], p_leases bigint[]) RETURNS uuid[]
+-- Of these attempts, those that did not end by such a report of their own worker.
+CREATE OR REPLACE FUNCTION shiftboss.unheard(p_workers text[], p_ids uuid[], p_leases bigint[], p_outcomes text[]) RETURNS uuid[]
 LANGUAGE sql AS $$
-    SELECT coalesce(array_agg(u.id), '{}') FROM unnest(p_workers, p_ids, p_leases) u (worker, id, lease)
+    SELECT coalesce(array_agg(u.id), '{}') FROM unnest(p_workers, p_ids, p_leases, p_outcomes) u (worker, id, lease, outcome)
     WHERE NOT EXISTS (SELECT FROM public.tasks t WHERE t.id = u.id AND t.lease = u.lease AND t.worker_id = u.worker
-            AND t.status IN ('Complete', 'Cancelled'))
+            AND t.status = 'Complete' AND u.outcome = 'completed')
       AND NOT EXISTS (SELECT FROM shiftboss.past_attempts a WHERE a.task_id = u.id AND a.lease = u.lease
-            AND a.worker_id = u.worker AND a.outcome IN ('failed', 'timeout', 'deferred', 'cancelled'))
+            AND a.worker_id = u.worker AND CASE u.outcome WHEN 'postponed' THEN a.outcome IN ('deferred', 'released')
+                ELSE a.outcome = u.outcome END)
 $$;
 
 -- A coordinator's sign of life: its figures, and what its scheduler found about lanes that it can not serve now.
