@@ -296,7 +296,42 @@ async def test_bad_json_is_refused_by_sql_as_well(db: Database, payload: str) ->
     assert await db.fetch("SELECT FROM tasks") == []
 
 
-async def test_plain_sql_over_the_payload_limit_is_refused(db: Database) -> None:
-    await db.execute("INSERT INTO shiftboss.settings VALUES ('max_payload_bytes', '10000')")
+@pytest.mark.parametrize("limit", [500, 20_000, 2_000_000])
+async def test_the_payload_limit_can_be_set(db: Database, limit: int) -> None:
+    await db.tasks.set_payload_limit(limit)
+    small, large = {"x": "y" * (limit - 100)}, {"x": "y" * (limit + 1)}
+    await enqueue(db, params=small)
     with pytest.raises(DatabaseError, match="over the limit"):
-        await db.execute("INSERT INTO tasks (task_type, params) VALUES ('t', %s)", [{"x": "y" * 20_000}])
+        await enqueue(db, params=large)
+    with pytest.raises(DatabaseError, match="over the limit"):
+        await db.execute("INSERT INTO tasks (task_type, params) VALUES ('t', %s)", [large])
+    await db.execute("UPDATE shiftboss.settings SET value = 5000000 WHERE key = 'max_payload_bytes'")
+    await enqueue(db, params=large)
+    with pytest.raises(DatabaseError, match="no task in"):
+        await db.tasks.set_payload_limit(0)
+
+
+async def test_copy_takes_every_plain_term_and_refuses_the_rest(db: Database) -> None:
+    terms: dict[str, Any] = {
+        "queue": "q", "priority": 9, "tenant": "me", "deadline": datetime(2150, 1, 1, tzinfo=UTC),
+        "timeout": timedelta(seconds=7), "concurrency_key": "k", "max_attempts": 8, "backoff": timedelta(seconds=2),
+        "backoff_factor": 1.5, "backoff_max": timedelta(minutes=1), "requires": {"gpu": True}, "region": "eu",
+        "metadata": {"a": 1}, "run_at": datetime(2140, 1, 1, tzinfo=UTC),
+    }  # fmt: skip
+    assert await db.tasks.copy([NewTask(task_type="plain"), NewTask(task_type="full", **terms)]) == 2
+    rows = {row["task_type"]: row for row in await db.fetch("SELECT * FROM tasks")}
+    assert {name: rows["full"][name] for name in terms} == terms
+    assert (rows["plain"]["queue"], rows["plain"]["priority"], rows["plain"]["max_attempts"]) == (
+        "default",
+        5,
+        3,
+    )
+    for name, value in {
+        "dedup_key": "k",
+        "depends_on": [new_id()],
+        "delay": timedelta(1),
+        "priority": 101,
+    }.items():
+        with pytest.raises(UsageError, match=name):
+            await db.tasks.copy([NewTask(task_type="t"), NewTask(task_type="t", **{name: value})])
+    assert len(await db.fetch("SELECT FROM tasks")) == 2

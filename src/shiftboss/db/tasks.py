@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,6 @@ from psycopg.types.json import Jsonb
 from shiftboss.db.connection import Row, translated
 from shiftboss.model.errors import UsageError
 from shiftboss.model.task import (
-    MAX_PAYLOAD,
     Cancel,
     Claimed,
     Enqueued,
@@ -34,6 +33,25 @@ Held = Iterable[tuple[UUID, int]]
 AnyConnection = psycopg.AsyncConnection[Any] | psycopg.Connection[Any]
 
 ENQUEUE = "SELECT id, created FROM shiftboss.enqueue(%s)"
+# What COPY takes beside id, task_type and params, with the column's type.
+COPIED = {
+    "queue": "text",
+    "priority": "int2",
+    "tenant": "text",
+    "run_at": "timestamptz",
+    "deadline": "timestamptz",
+    "timeout": "interval",
+    "concurrency_key": "text",
+    "max_attempts": "int2",
+    "backoff": "interval",
+    "backoff_factor": "float4",
+    "backoff_max": "interval",
+    "requires": "jsonb",
+    "region": "text",
+    "metadata": "jsonb",
+}
+# Columns that are never NULL.
+DEFAULTS = {"queue": "default", "priority": 5, "max_attempts": 3}
 CLAIM = "SELECT * FROM shiftboss.claim(%s, %s, %s, %s, %s)"
 
 
@@ -54,25 +72,23 @@ class Tasks:
             return await _enqueue(tasks, own)
 
     async def copy(self, tasks: Iterable[NewTask]) -> int:
-        """Put very many plain tasks in by COPY, the fastest way. All of them or none."""
-        rows = [
-            (
-                task.id or new_id(),  # in order of time: a third cheaper to insert than a random one
-                task.task_type,
-                _json(task),
-                task.queue or "default",
-                5 if task.priority is None else task.priority,
-                task.tenant,
-                task.run_at,
-            )
-            for task in tasks
-        ]
-        columns = "id, task_type, params, queue, priority, tenant, run_at"
+        """Put very many tasks in by COPY, the fastest way. All of them or none.
+
+        What takes a look at other tasks (dedup_key, depends_on) or at the clock (delay) is for `enqueue`.
+        """
+        tasks = list(tasks)
+        for task in tasks:
+            _check_copy(task)
+        extra = [name for name in COPIED if any(getattr(task, name) is not None for task in tasks)]
+        columns = ", ".join(["id", "task_type", "params", *extra])
         async with self._db.transaction() as conn, conn.cursor() as cursor:
             async with cursor.copy(f"COPY public.tasks ({columns}) FROM STDIN (FORMAT BINARY)") as copy:
-                copy.set_types(["uuid", "text", "jsonb", "text", "int2", "text", "timestamptz"])
-                for row in rows:
-                    await copy.write_row(row)
+                copy.set_types(["uuid", "text", "jsonb", *(COPIED[name] for name in extra)])
+                for task in tasks:
+                    # ids in order of time: a third cheaper to insert than random ones
+                    await copy.write_row(
+                        [task.id or new_id(), task.task_type, _json(task), *_copied(task, extra)]
+                    )
             return cursor.rowcount
 
     async def claim(
@@ -190,6 +206,10 @@ class Tasks:
             [kind, name, max_running, max_per_key, rate, rate_period],
         )
 
+    async def set_payload_limit(self, size: int) -> None:
+        """How many bytes the params of a task may take in the database, for every client; needs its owner."""
+        await self._db.execute("SELECT shiftboss.set_payload_limit(%s)", [size])
+
     async def watch(self, ids: Sequence[UUID]) -> list[Result]:
         """How these stand; the end of those still live will be announced on channel `shiftboss_results`."""
         rows = await self._db.fetch("SELECT * FROM shiftboss.watch(%s)", [list(ids)])
@@ -248,6 +268,20 @@ def _unreadable(id: UUID, lease: int, task_type: str, reason: str) -> Claimed:
         tenant=None, timeout=None, deadline=None, created_at=now, ready_at=now, started_at=now, lane=0,
         run_id=None, metadata=None,
     )  # fmt: skip
+
+
+def _check_copy(task: NewTask) -> None:
+    task.check()
+    for name in ("dedup_key", "depends_on", "on_dependency_failure", "delay", "origin", "run_id"):
+        if getattr(task, name) is not None:
+            raise UsageError(f"copy does not take {name}", hint="use enqueue for this task")
+
+
+def _copied(task: NewTask, names: Sequence[str]) -> Iterator[Any]:
+    for name in names:
+        value = getattr(task, name)
+        value = DEFAULTS.get(name) if value is None else value
+        yield Jsonb(value, dumps=dumps) if isinstance(value, dict) else value
 
 
 def enqueue_sync(tasks: Sequence[NewTask], conn: psycopg.Connection[Any]) -> list[Enqueued]:
@@ -341,16 +375,11 @@ def _fields(task: NewTask) -> dict[str, Any]:
 
 
 def _json(task: NewTask) -> Jsonb:
-    """The task's params as JSON, refused if they are not JSON or too large."""
+    """The task's params as JSON, refused if they are not; how large they may be, the database knows."""
     try:
-        size = len(orjson.dumps(task.params, option=orjson.OPT_NON_STR_KEYS))
+        orjson.dumps(task.params, option=orjson.OPT_NON_STR_KEYS)
     except (TypeError, ValueError) as error:
         raise UsageError(f"params of {task.task_type} are not JSON: {error}") from None
-    if size > MAX_PAYLOAD:
-        raise UsageError(
-            f"params of {task.task_type} take {size} bytes, the limit is {MAX_PAYLOAD}",
-            hint="store the payload elsewhere and pass a reference",
-        )
     return Jsonb(task.params)
 
 

@@ -35,7 +35,6 @@ HIGHEST_PRIORITY = 100
 LONGEST = timedelta(days=3650)  # of a timeout or a pause
 # Bytes that the database's indexes have room for.
 MAX_BYTES = {"task_type": 500, "queue": 500, "dedup_key": 1000, "concurrency_key": 1000}
-MAX_PAYLOAD = 1024 * 1024
 
 # Upper bounds in seconds of the duration histogram; one more bucket holds what is longer.
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
