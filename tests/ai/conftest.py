@@ -159,6 +159,8 @@ class FaultProxy:
         self._target = (host, int(port))
         self.fault: str | None = None
         self.canned = b"{not json"
+        self.status = "200 OK"
+        self.headers = ""
         self.url = ""
 
     @asynccontextmanager
@@ -178,10 +180,9 @@ class FaultProxy:
             elif self.fault == "drip":
                 await self._drip(writer)
             elif self.fault == "canned":
-                head = (
-                    f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(self.canned)}"
-                )
-                writer.write(head.encode() + b"\r\nConnection: close\r\n\r\n" + self.canned)
+                head = f"HTTP/1.1 {self.status}\r\nContent-Type: application/json\r\n{self.headers}"
+                head += f"Content-Length: {len(self.canned)}\r\nConnection: close\r\n\r\n"
+                writer.write(head.encode() + self.canned)
                 await writer.drain()
             else:
                 await self._pass_on(reader, writer)

@@ -56,6 +56,22 @@ async def test_the_second_time_is_a_hit_in_any_process(
     assert len(server.requests()) == 1
 
 
+async def test_an_answer_of_an_earlier_shape_is_not_served(
+    settings: AISettings, db: Database, server: ProtocolServer
+) -> None:
+    class SentimentAnalysis(answers.SentimentAnalysis):
+        """The next version of it: it asks for more."""
+
+        reason: str
+
+    server.answers(SENTIMENT | {"reason": "the sea"})
+    later = Request("sentiment_analysis", "What a day!", SentimentAnalysis, need=Need.ADVANCED)
+    async with await AI.open(settings, db) as ai:
+        await ai.complete(ask())
+        answer = await ai.complete(later)
+    assert (answer.cached, answer.value.reason) == (False, "the sea")
+
+
 async def test_another_text_variable_or_model_is_another_key(
     settings: AISettings, db: Database, server: ProtocolServer
 ) -> None:

@@ -112,13 +112,14 @@ async def test_a_spent_budget_holds_work_back(
     assert len(server.requests()) == 1
 
 
+@pytest.mark.parametrize("shared", [True, False], ids=["fleet", "process"])
 async def test_calls_under_way_count_against_the_budget(
-    db: Database, server: ProtocolServer, make_settings: Any
+    db: Database, server: ProtocolServer, make_settings: Any, shared: bool
 ) -> None:
     server.answers(SENTIMENT)
     server.chaos(latencyMs=400)
     # one call is guessed at about 0.0055 dollars beforehand: only three of them fit
-    async with await AI.open(make_settings("openai", daily_budget=0.018), db) as ai:
+    async with await AI.open(make_settings("openai", daily_budget=0.018), db if shared else None) as ai:
         outcomes = await asyncio.gather(*(ai.complete(ask(str(n))) for n in range(8)), return_exceptions=True)
     assert sum(isinstance(outcome, Defer) for outcome in outcomes) == 5
     assert len(server.requests()) == 3

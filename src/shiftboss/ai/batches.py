@@ -9,6 +9,7 @@ from itertools import chain
 
 import numpy as np
 
+from shiftboss.ai.errors import ProviderError
 from shiftboss.ai.protocol import Embeddings, Usage, estimate_tokens
 
 MOST_TOKENS = 100_000  # a third of what OpenAI takes in one request
@@ -62,10 +63,17 @@ class Batcher:
     async def _send(self) -> None:
         await asyncio.sleep(self._gather)
         waiting, self._waiting = self._waiting, []
+        await self._answer(waiting)
+
+    async def _answer(self, waiting: Sequence[Waiting]) -> None:
         try:
             texts = list(chain.from_iterable(one.texts for one in waiting))
             made = joined([await self._embed(batch) for batch in cut(texts, self._size)])
         except Exception as error:
+            if len(waiting) > 1 and isinstance(error, ProviderError) and error.of_request:
+                # One's bad text must not cost the others theirs: each travels alone.
+                await asyncio.gather(*(self._answer([one]) for one in waiting))
+                return
             for one in waiting:
                 if not one.made.done():
                     one.made.set_exception(error)

@@ -11,6 +11,7 @@ from shiftboss.ai.batches import GATHER, Batcher
 from shiftboss.ai.cache import Cache, open_store
 from shiftboss.ai.configure import build_providers
 from shiftboss.ai.errors import Held
+from shiftboss.ai.prompts import fingerprint
 from shiftboss.ai.protocol import Answer, Embeddings, Reply, Request, Usage, ValueT
 from shiftboss.ai.providers.fallback import Fallback
 from shiftboss.ai.router import LAST_RESORT, Router
@@ -67,7 +68,8 @@ class AI:
         """A validated answer. Raises `Defer` when every provider that could answer must be waited for."""
         route = self._router.route(request.need)
         first = route.providers[0]
-        key = f"processed:{request.task_type}:{request.content_hash(f'{first.name}:{first.model}')}"
+        asked = f"{first.name}:{first.model}:{fingerprint(request.template_name, request.schema)}"
+        key = f"processed:{request.task_type}:{request.content_hash(asked)}"
         reply, cached = await self._once(key, request, route)
         value = request.schema.model_validate(reply.payload)
         return Answer(value, reply.provider, reply.model, reply.usage, cached)

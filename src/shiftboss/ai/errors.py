@@ -9,10 +9,15 @@ from shiftboss.model.errors import ShiftbossError
 
 
 class ProviderError(ShiftbossError):
-    """A provider did not answer; the next one in the fallback order is asked."""
+    """A provider did not answer; the next one in the fallback order is asked.
+
+    `of_request` tells whether the request is to blame: then the same request fails again, others need not.
+    """
+
+    of_request = False
 
     def __init__(self, provider: str, message: str, *, hint: str | None = None) -> None:
-        super().__init__(f"{provider}: {message}", hint=hint)
+        super().__init__(f"{provider}: {storable(message)}", hint=hint)
         self.provider = provider
 
 
@@ -27,9 +32,13 @@ class Refused(ProviderError):
 class Unsuitable(ProviderError):
     """The provider can not do this request at all: not tried again, and not the provider's failure."""
 
+    of_request = True
+
 
 class Malformed(ProviderError):
     """The answer does not satisfy the schema."""
+
+    of_request = True
 
     def __init__(self, provider: str, error: str, answer: str, usage: Usage | None = None) -> None:
         super().__init__(provider, f"malformed answer: {error}")
@@ -45,6 +54,7 @@ class Exhausted(ProviderError):
         told = "; ".join(str(error) for error in errors) or "no provider can do this"
         super().__init__("fallback", told, hint="see `shiftboss providers`")
         self.errors = tuple(errors)
+        self.of_request = bool(errors) and all(error.of_request for error in errors)
 
 
 class Held(ProviderError):
@@ -61,3 +71,8 @@ class Limited(Held):
 
     def __init__(self, provider: str, seconds: float) -> None:
         super().__init__(provider, "rate limited", seconds)
+
+
+def storable(text: str) -> str:
+    """What a server said, without characters that PostgreSQL can not keep: NUL and halves of pairs."""
+    return text.encode("utf-8", "replace").decode().replace("\x00", "")

@@ -10,11 +10,11 @@ from uuid import UUID
 
 import structlog
 
-from shiftboss.ai.errors import Held
+from shiftboss.ai.errors import Held, storable
 from shiftboss.ai.protocol import Usage
 from shiftboss.ai.tally import Tally
 from shiftboss.db.ai import AIEngine
-from shiftboss.model.errors import DatabaseError
+from shiftboss.model.errors import DatabaseError, DatabaseUnavailable
 from shiftboss.model.settings_ai import BreakerSettings, ProviderSettings
 
 log = structlog.get_logger()
@@ -48,10 +48,11 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """A permission to call; `id` is None where only this process knows of it."""
+    """A permission to call; `id` is None where only this process knows of it, and of the money set aside."""
 
     id: int | None
     probe: bool = False
+    reserved: float = 0.0
 
 
 class Gate(Protocol):
@@ -89,6 +90,7 @@ class ProcessGate:
         self._held_until = 0.0
         self._recent: deque[tuple[float, int]] = deque()
         self._spent = (0, 0.0)
+        self._reserved = 0.0
 
     async def admit(self, call: Call) -> Ticket:
         now = time.time()
@@ -98,13 +100,13 @@ class ProcessGate:
         self._refuse("rate limited", self._window_wait(now, call.estimate.tokens))
         self._recent.append((now, call.estimate.tokens))
         self._probing = self._opened_at is not None
-        return Ticket(None, probe=self._probing)
+        self._reserved += call.estimate.cost
+        return Ticket(None, self._probing, call.estimate.cost)
 
     async def settle(self, ticket: Ticket, outcome: Outcome) -> None:
         now = time.time()
-        today = int(now // DAY)
-        spent = self._spent[1] if self._spent[0] == today else 0.0
-        self._spent = (today, spent + outcome.usage.cost)
+        self._spent = (int(now // DAY), self._spent_by(now) + outcome.usage.cost)
+        self._reserved -= ticket.reserved
         if ticket.probe:
             self._probing = False
         if outcome.word in ("unavailable", "refused"):
@@ -126,10 +128,13 @@ class ProcessGate:
             self._refuse("provider open", 1.0 if self._probing else 0.0)
 
     def _refuse_over_budget(self, now: float, cost: float) -> None:
-        day, spent = self._spent
         budget = self._settings.daily_budget
-        if budget is not None and day == int(now // DAY) and spent + cost > budget:
+        if budget is not None and self._spent_by(now) + self._reserved + cost > budget:
             self._refuse("budget spent", DAY - now % DAY)
+
+    def _spent_by(self, now: float) -> float:
+        day, spent = self._spent
+        return spent if day == int(now // DAY) else 0.0
 
     def _window_wait(self, now: float, need: int) -> float:
         while self._recent and self._recent[0][0] <= now - MINUTE:
@@ -182,10 +187,25 @@ class FleetGate:
         """What could not be written while the database was away; settling twice is harmless."""
         while self._unsettled:
             call_id, outcome = self._unsettled[0]
-            await self._shared.ai_settle(
-                call_id, outcome.word, model=outcome.model, prompt_tokens=outcome.usage.prompt_tokens,
-                completion_tokens=outcome.usage.completion_tokens, cost=outcome.usage.cost,
-                latency_ms=outcome.seconds * 1000, error=outcome.error, retry_after=outcome.retry_after,
-            )  # fmt: skip
+            try:
+                await self._write(call_id, outcome)
+            except DatabaseError as error:
+                if _may_pass(error):
+                    raise
+                # Kept, it would stand before all that follow, and nothing would be settled any more.
+                log.error("AI spend is left out", provider=self._provider, call=call_id, error=str(error))
             if self._unsettled and self._unsettled[0][0] == call_id:
                 self._unsettled.popleft()
+
+    async def _write(self, call_id: int, outcome: Outcome) -> None:
+        await self._shared.ai_settle(
+            call_id, outcome.word, model=outcome.model and storable(outcome.model),
+            prompt_tokens=outcome.usage.prompt_tokens, completion_tokens=outcome.usage.completion_tokens,
+            cost=outcome.usage.cost, latency_ms=outcome.seconds * 1000, error=outcome.error,
+            retry_after=outcome.retry_after,
+        )  # fmt: skip
+
+
+def _may_pass(error: DatabaseError) -> bool:
+    """Without a state it is the driver that can not send the values, which it never will."""
+    return isinstance(error, DatabaseUnavailable) or (error.sqlstate is not None and not error.refused)

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
+import orjson
 from pydantic import ValidationError
 
 from shiftboss.ai.errors import Held, Malformed, ProviderError, Refused, Unavailable
@@ -174,7 +175,20 @@ def validated(request: Request[Any], reply: Reply) -> Reply:
             f"{'.'.join(map(str, e['loc'])) or 'answer'}: {e['msg']}" for e in error.errors()[:5]
         )
         raise Malformed(reply.provider, told, str(reply.payload), reply.usage) from error
-    return replace(reply, payload=value.model_dump(mode="json"))
+    return replace(reply, payload=_storable(orjson.loads(value.model_dump_json())))
+
+
+def _storable(value: Any) -> Any:
+    """The same JSON without NUL, which PostgreSQL keeps nowhere: not in the cache, not in a result."""
+    match value:
+        case str():
+            return value.replace("\x00", "")
+        case list():
+            return [_storable(item) for item in value]
+        case dict():
+            return {_storable(key): _storable(item) for key, item in value.items()}
+        case _:
+            return value
 
 
 def bare_json(text: str) -> str:

@@ -15,6 +15,7 @@ import orjson
 from pydantic import BaseModel
 
 Vectors = npt.NDArray[np.float32]
+MOST_TOKENS = 2**31 - 1
 ValueT = TypeVar("ValueT", bound=BaseModel)
 
 
@@ -52,7 +53,7 @@ class Request(Generic[ValueT]):
         return self.template or self.task_type
 
     def content_hash(self, asked: str = "") -> str:
-        """Equal for requests that would be answered alike, in any process; `asked` is who would answer."""
+        """Equal for requests that would be answered alike, in any process; `asked` is who, and how."""
         parts = (self.template_name, self.schema.__name__, asked, self.content, dict(self.variables))
         packed = orjson.dumps(parts, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS, default=str)
         return hashlib.sha256(packed).hexdigest()
@@ -93,11 +94,16 @@ class Cost:
     embedding: float = 0.0
 
     def of(self, prompt_tokens: int, completion_tokens: int) -> Usage:
-        dollars = prompt_tokens * self.prompt + completion_tokens * self.completion
-        return Usage(prompt_tokens, completion_tokens, dollars)
+        prompt, completion = _counted(prompt_tokens), _counted(completion_tokens)
+        return Usage(prompt, completion, prompt * self.prompt + completion * self.completion)
 
     def of_embedding(self, tokens: int) -> Usage:
-        return Usage(tokens, 0, tokens * self.embedding)
+        return Usage(_counted(tokens), 0, _counted(tokens) * self.embedding)
+
+
+def _counted(tokens: Any) -> int:
+    """A server may count strangely; what it says goes into an integer column, and never pays money back."""
+    return min(max(tokens, 0), MOST_TOKENS) if isinstance(tokens, int) else 0
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from shiftboss.ai.errors import Malformed, ProviderError, Unsuitable
+from shiftboss.ai.errors import ProviderError
 from shiftboss.ai.protocol import Embeddings
 from shiftboss.model.errors import ConfigError, Defer
 from shiftboss.model.vectorizer import Vectorizer
@@ -37,7 +37,7 @@ class Embed:
             return [Embedded(rows, np.zeros((0, self._vectorizer.dimensions), dtype=np.float32))], []
         try:
             return self._sound(Embedded(rows, (await self._ask(rows)).vectors))
-        except (Unsuitable, Malformed) as error:
+        except ProviderError as error:
             if len(rows) == 1:
                 return [], [Failed(rows[0].row, "embed", str(error))]
         middle = len(rows) // 2
@@ -52,9 +52,9 @@ class Embed:
         texts = [chunk for each in rows for chunk in each.chunks]
         try:
             made = await self._embedder.embed(texts, self._vectorizer.model, self._vectorizer.provider)
-        except (Unsuitable, Malformed, Defer):
-            raise
         except (ProviderError, ConfigError) as error:
+            if isinstance(error, ProviderError) and error.of_request:
+                raise
             raise Defer(str(error), PATIENCE, hint=error.hint) from error
         if made.dimensions != self._vectorizer.dimensions:
             raise Defer(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ def _environment() -> Environment:
     # The output is a prompt for a model, not a page for a browser: nothing to escape.
     environment = Environment(
         loader=FileSystemLoader(HERE), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
-        autoescape=False,  # noqa: S701
+        auto_reload=False, autoescape=False,  # noqa: S701
     )  # fmt: skip
     environment.filters["json"] = _json
     return environment
@@ -35,6 +36,14 @@ def _environment() -> Environment:
 @cache
 def schema_json(schema: type[BaseModel]) -> str:
     return orjson.dumps(schema.model_json_schema()).decode()
+
+
+@cache
+def fingerprint(name: str, schema: type[BaseModel]) -> str:
+    """Another one for another wording of the prompt or another shape of the answer."""
+    files = [HERE / f"{part}.j2" for part in ("_system", name)]
+    texts = [file.read_text(encoding="utf-8") for file in files if file.is_file()]
+    return hashlib.sha256(orjson.dumps([*texts, schema_json(schema)])).hexdigest()
 
 
 def render(name: str, **variables: Any) -> str:

@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import httpx
-import numpy as np
 import ollama
 
 from shiftboss.ai.errors import Limited, Malformed, ProviderError, Refused, Unavailable, Unsuitable
 from shiftboss.ai.prompts import messages
 from shiftboss.ai.protocol import Capability, Correction, Embeddings, Latency, Reply, Request
-from shiftboss.ai.providers.openai import DEFAULT_RETRY_AFTER, cost_of, retry_after
+from shiftboss.ai.providers.openai import DEFAULT_RETRY_AFTER, cost_of, matrix, retry_after
 from shiftboss.model.settings_ai import ProviderSettings
 
 TROUBLE = (ollama.ResponseError, ollama.RequestError, httpx.HTTPError, ConnectionError, ValueError)
@@ -62,10 +61,10 @@ class OllamaProvider:
         started = time.perf_counter()
         try:
             made = await self._client.embed(model=name, input=list(texts))
+            vectors = matrix(made.embeddings)
         except TROUBLE as error:
             self._raise(error)
         self.latency.observe(time.perf_counter() - started)
-        vectors = np.asarray(made.embeddings, dtype=np.float32)
         return Embeddings(vectors, self.name, name, self.cost.of_embedding(made.prompt_eval_count or 0))
 
     async def close(self) -> None:

@@ -13,11 +13,12 @@ from openai import AsyncOpenAI
 
 from shiftboss.ai.errors import Held, Limited, Malformed, ProviderError, Refused, Unavailable, Unsuitable
 from shiftboss.ai.prompts import messages
-from shiftboss.ai.protocol import Capability, Correction, Cost, Embeddings, Latency, Reply, Request
+from shiftboss.ai.protocol import Capability, Correction, Cost, Embeddings, Latency, Reply, Request, Vectors
 from shiftboss.model.settings_ai import ProviderSettings
 
 DEFAULT_RETRY_AFTER = 20.0
 QUOTA_HOLD = 3600.0
+LONGEST_HOLD = 86_400.0
 PER_MILLION = 1e-6
 
 
@@ -54,10 +55,11 @@ class OpenAIProvider:
             said = await self._client.chat.completions.create(
                 model=self.model, messages=asked, response_format=wanted
             )
-        except (openai.OpenAIError, ValueError) as error:
+            reply = self._reply(said)
+        except Exception as error:  # the SDK checks no shapes: an odd answer fails wherever it is first used
             self._raise(error)
         self.latency.observe(time.perf_counter() - started)
-        return self._reply(said)
+        return reply
 
     def _reply(self, said: Any) -> Reply:
         counted = getattr(said, "usage", None)
@@ -68,7 +70,7 @@ class OpenAIProvider:
         message = said.choices[0].message
         if getattr(message, "refusal", None):
             raise Unsuitable(self.name, "the model declined to answer")
-        return Reply(message.content or "", said.model or self.model, usage, self.name)
+        return Reply(str(message.content or ""), str(said.model or self.model), usage, self.name)
 
     async def embed(self, texts: Sequence[str], model: str | None = None) -> Embeddings:
         extra: Any = {"dimensions": self._dimensions} if self._dimensions else {}
@@ -78,16 +80,13 @@ class OpenAIProvider:
             made = await self._client.embeddings.create(
                 model=name, input=list(texts), encoding_format="float", **extra
             )
-        except (openai.OpenAIError, ValueError) as error:
+            rows = [item.embedding for item in sorted(made.data, key=lambda item: item.index)]
+            usage = self.cost.of_embedding(made.usage.prompt_tokens if made.usage else 0)
+            vectors = matrix(rows)
+        except Exception as error:
             self._raise(error)
         self.latency.observe(time.perf_counter() - started)
-        rows = [item.embedding for item in sorted(made.data, key=lambda item: item.index)]
-        return Embeddings(
-            np.asarray(rows, dtype=np.float32),
-            self.name,
-            name,
-            self.cost.of_embedding(made.usage.prompt_tokens if made.usage else 0),
-        )
+        return Embeddings(vectors, self.name, name, usage)
 
     async def close(self) -> None:
         await self._client.close()
@@ -99,6 +98,8 @@ class OpenAIProvider:
 def translate(name: str, error: Exception) -> ProviderError:
     """The SDK's error as one of ours. A server may quote a refused key, so what it says of it is left out."""
     match error:
+        case ProviderError():
+            return error
         case openai.APITimeoutError():
             return Unavailable(name, "timed out")
         case openai.APIConnectionError():
@@ -120,15 +121,28 @@ def translate(name: str, error: Exception) -> ProviderError:
 
 
 def retry_after(headers: Any) -> float:
-    """Seconds the server asks to wait: milliseconds, seconds or a date."""
+    """Seconds the server asks to wait, at most a day: after that it is worth another question."""
     try:
-        if millis := headers.get("retry-after-ms"):
-            return max(0.0, float(millis) / 1000)
-        asked = headers.get("retry-after")
-        if asked is None:
-            return DEFAULT_RETRY_AFTER
-        if asked.replace(".", "", 1).isdigit():
-            return float(asked)
-        return max(0.0, parsedate_to_datetime(asked).timestamp() - time.time())
-    except ValueError:
+        return min(max(0.0, _asked_wait(headers)), LONGEST_HOLD)
+    except (ValueError, OverflowError):
         return DEFAULT_RETRY_AFTER
+
+
+def _asked_wait(headers: Any) -> float:
+    """In milliseconds, seconds or a date."""
+    if millis := headers.get("retry-after-ms"):
+        return float(millis) / 1000
+    asked = headers.get("retry-after")
+    if asked is None:
+        return DEFAULT_RETRY_AFTER
+    if asked.replace(".", "", 1).isdigit():
+        return float(asked)
+    return parsedate_to_datetime(asked).timestamp() - time.time()
+
+
+def matrix(rows: Any) -> Vectors:
+    """One line per vector; anything else is an error."""
+    vectors = np.asarray(rows, dtype=np.float32)
+    if vectors.ndim != 2:
+        raise ValueError("the vectors are not lists of numbers")
+    return vectors

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from shiftboss.ai.errors import Unsuitable
+from shiftboss.ai.errors import Refused, Unsuitable
 from shiftboss.ai.protocol import (
     Capability,
     Correction,
@@ -76,9 +76,7 @@ class LocalProvider:
 
     async def embed(self, texts: Sequence[str], model: str | None = None) -> Embeddings:
         if model not in (None, self.embedding_model):
-            raise Unsuitable(
-                self.name, f"no embedding model {model!r}", hint=f"it has {self.embedding_model}"
-            )
+            raise Refused(self.name, f"no embedding model {model!r}", hint=f"it has {self.embedding_model}")
         started = time.perf_counter()
         vectors = await asyncio.to_thread(embedder.embed, texts)
         self.latency.observe(time.perf_counter() - started)
