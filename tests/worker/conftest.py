@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -31,7 +32,10 @@ def start_worker(db: Database) -> StartWorker:
         )
         types = [handler.name for handler in handlers]
         member = Member(
-            id=name, capabilities=Capabilities(task_types=types), lease_seconds=chosen.lease_seconds
+            id=name,
+            capabilities=Capabilities(task_types=types),
+            incarnation=uuid4(),
+            lease_seconds=chosen.lease_seconds,
         )
         worker = Worker(DatabaseSource(db), handlers, member, chosen, db=db, spool_dir=spool_dir)
         async with worker:

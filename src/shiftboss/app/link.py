@@ -6,7 +6,9 @@ import os
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import count
 from typing import TYPE_CHECKING, Self
+from uuid import uuid4
 
 from shiftboss.app.mailbox import Mailbox
 from shiftboss.db import Database
@@ -19,6 +21,9 @@ from shiftboss.worker.source import DatabaseSource
 
 if TYPE_CHECKING:
     from shiftboss.app.app import App
+
+#: Workers of one process are many: each has its own queues and leases.
+_number = count(1)
 
 
 class Link:
@@ -49,9 +54,9 @@ class Link:
         if concurrency is not None:
             chosen = settings.worker.model_copy(update={"concurrency": concurrency})
             settings = settings.model_copy(update={"worker": chosen})
-        post = Post(id=f"{socket.gethostname()}:{os.getpid()}:{app.name}", queues=queues)
+        post = Post(id=f"{socket.gethostname()}:{os.getpid()}:{app.name}:{next(_number)}", queues=queues)
         source = DatabaseSource(self.db, listen_url=self._listen_url, listening=settings.worker.listen)
-        chosen_member = member(post, app.handlers, settings)
+        chosen_member = member(post, app.handlers, settings, uuid4())
         async with Worker(source, app.handlers, chosen_member, settings.worker, db=self.db) as worker:
             yield worker
 

@@ -52,7 +52,7 @@ COPIED = {
 }
 # Columns that are never NULL.
 DEFAULTS = {"queue": "default", "priority": 5, "max_attempts": 3}
-CLAIM = "SELECT * FROM shiftboss.claim(%s, %s, %s, %s, %s)"
+CLAIM = "SELECT * FROM shiftboss.claim(%s, %s, %s, %s, %s, %s)"
 
 
 class Tasks:
@@ -97,14 +97,15 @@ class Tasks:
         limit: int = 1,
         marks: Mapping[int, datetime] | None = None,
         lease: timedelta | None = None,
+        incarnation: UUID | None = None,
     ) -> list[Claimed]:
-        """Take up to `limit` tasks that this worker may do."""
+        """Take up to `limit` tasks that this worker may do; none if its name is another process's by now."""
         lanes, times = (list(marks), list(marks.values())) if marks else (None, None)
         async with (
             self._db.connection() as conn,
             conn.cursor(row_factory=args_row(Claimed), binary=True) as cursor,
         ):
-            await cursor.execute(CLAIM, [worker_id, limit, lanes, times, lease])
+            await cursor.execute(CLAIM, [worker_id, limit, lanes, times, lease, incarnation])
             return await _claimed(cursor)
 
     async def assign(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
@@ -47,11 +48,16 @@ class Workers:
         leases: Sequence[int] | None = None,
         usage: dict[str, Any] | None = None,
         stats: list[dict[str, Any]] | None = None,
+        incarnation: UUID | None = None,
     ) -> Orders:
-        """Extend every lease of the worker, bring its figures, take home its orders."""
+        """Extend every lease of the worker, bring its figures, take home its orders.
+
+        With its `incarnation` it is known only until another process registers under its name.
+        """
         held = None if leases is None else list(leases)
         row = await self._db.fetch_one(
-            "SELECT * FROM shiftboss.beat(%s, %s, %s, %s)", [worker_id, held, usage, _rows(stats)]
+            "SELECT * FROM shiftboss.beat(%s, %s, %s, %s, %s)",
+            [worker_id, held, usage, _rows(stats), incarnation],
         )
         assert row is not None
         return Orders(**row)
@@ -60,9 +66,11 @@ class Workers:
         """Add what a worker did to the statistics of this minute."""
         await self._db.execute("SELECT shiftboss.count_work(%s, %s)", [worker_id, _rows(stats)])
 
-    async def leave(self, worker_id: str, status: str = "inactive") -> int:
+    async def leave(self, worker_id: str, status: str = "inactive", incarnation: UUID | None = None) -> int:
         """Go, giving back without loss what is still held; how many tasks that was."""
-        row = await self._db.fetch_one("SELECT shiftboss.leave(%s, %s) AS n", [worker_id, status])
+        row = await self._db.fetch_one(
+            "SELECT shiftboss.leave(%s, %s, %s) AS n", [worker_id, status, incarnation]
+        )
         return row["n"] if row else 0
 
     async def lose_worker(

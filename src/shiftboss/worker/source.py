@@ -118,10 +118,11 @@ class DatabaseSource:
         self._ear: asyncio.Task[None] | None = None
         self._claiming = False
         self._id = ""
+        self._incarnation: UUID | None = None
         self._queues: frozenset[str] | None = None
 
     async def join(self, member: Member) -> None:
-        self._id = member.id
+        self._id, self._incarnation = member.id, member.incarnation
         self._queues = None if member.queues is None else frozenset(member.queues)
         await self._db.workers.register(member)
         if self._listening and self._ear is None:
@@ -145,7 +146,7 @@ class DatabaseSource:
         began = time.monotonic()
         self._claiming = True
         try:
-            claimed = await self._db.tasks.claim(self._id, limit, marks)
+            claimed = await self._db.tasks.claim(self._id, limit, marks, incarnation=self._incarnation)
         finally:
             self._claiming = False
         self._marks.learn(claimed, limit, marks is not None, time.monotonic() - began)
@@ -183,7 +184,7 @@ class DatabaseSource:
         # What a claim brings may be ours without being among them: then nothing is said of leases, for those
         # that a worker does not know are taken from it.
         held = None if self._claiming else leases
-        return await self._db.workers.beat(self._id, held, usage, stats or None)
+        return await self._db.workers.beat(self._id, held, usage, stats or None, self._incarnation)
 
     async def leave(self) -> None:
         if self._ear is not None:
@@ -191,7 +192,7 @@ class DatabaseSource:
             with suppress(asyncio.CancelledError):
                 await self._ear
             self._ear = None
-        await self._db.workers.leave(self._id)
+        await self._db.workers.leave(self._id, incarnation=self._incarnation)
 
 
 def _held(reports: Sequence[Report]) -> list[tuple[UUID, int]]:

@@ -140,8 +140,10 @@ END $$;
 -- p_mark_times say up to where the caller has seen a lane empty lately: the scan starts there, past the dead index
 -- entries that a long transaction elsewhere keeps from being removed. A hint only: without marks it starts at the front.
 -- Plans are generic: planning anew for each worker's capabilities cost more than the claim itself.
+-- With p_incarnation a process whose name is another's by now gets nothing.
+DROP FUNCTION IF EXISTS shiftboss.claim(text, int, bigint[], timestamptz[], interval);  -- it had one parameter less
 CREATE OR REPLACE FUNCTION shiftboss.claim(p_worker text, p_limit int DEFAULT 1, p_mark_lanes bigint[] DEFAULT NULL,
-    p_mark_times timestamptz[] DEFAULT NULL, p_lease interval DEFAULT NULL)
+    p_mark_times timestamptz[] DEFAULT NULL, p_lease interval DEFAULT NULL, p_incarnation uuid DEFAULT NULL)
 RETURNS TABLE (id uuid, lease bigint, task_type text, params jsonb, attempt int, max_attempts smallint, queue text,
     priority smallint, tenant text, timeout interval, deadline timestamptz, created_at timestamptz, ready_at timestamptz,
     started_at timestamptz, lane bigint, run_id uuid, metadata jsonb)
@@ -157,7 +159,7 @@ DECLARE
     v_locked boolean := false;
 BEGIN
     w := shiftboss.admit(p_worker);
-    IF shiftboss.ending(w) OR w.paused OR w.draining OR p_limit < 1 THEN
+    IF shiftboss.ending(w) OR w.paused OR w.draining OR p_limit < 1 OR w.incarnation <> p_incarnation THEN
         RETURN;
     END IF;
     FOR level IN

@@ -66,6 +66,7 @@ BEGIN
         lease_time = excluded.lease_time, lease_expires_at = excluded.lease_expires_at, draining = false
     RETURNING * INTO w;
     PERFORM shiftboss.lose_worker(ARRAY[p_worker], 'lost', 'its worker was started again');
+    PERFORM pg_notify('shiftboss_orders', p_worker);  -- a former self that still lives beats now, and learns of it
     PERFORM shiftboss.note('worker.joined', p_worker, NULL, NULL,
         jsonb_build_object('instance_type', p_instance_type, 'host', p_host, 'pid', p_pid, 'version', p_version));
     RETURN w;
@@ -73,9 +74,11 @@ END $$;
 
 -- One beat: extends every lease of the worker, brings its figures, takes home what it must do. p_leases are all leases
 -- that it believes to hold: those it no longer has come back in `lost`; those it never heard of (the answer to its claim
--- was lost) go back to the queue without spending an attempt.
+-- was lost) go back to the queue without spending an attempt. With p_incarnation only the process that registered last
+-- under this name is known: two of them would give back each other's tasks.
+DROP FUNCTION IF EXISTS shiftboss.beat(text, bigint[], jsonb, jsonb);  -- it had one parameter less
 CREATE OR REPLACE FUNCTION shiftboss.beat(p_worker text, p_leases bigint[] DEFAULT NULL, p_usage jsonb DEFAULT NULL,
-    p_stats jsonb DEFAULT NULL)
+    p_stats jsonb DEFAULT NULL, p_incarnation uuid DEFAULT NULL)
 RETURNS TABLE (known boolean, status text, paused boolean, draining boolean, cancel bigint[], lost bigint[])
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -89,7 +92,7 @@ BEGIN
     UPDATE public.workers x SET last_heartbeat = v_now, lease_expires_at = v_now + x.lease_time,
         resource_usage = coalesce(p_usage, x.resource_usage),
         status = CASE x.status WHEN 'inactive' THEN 'active' ELSE x.status END
-    WHERE x.id = p_worker RETURNING * INTO w;
+    WHERE x.id = p_worker AND (p_incarnation IS NULL OR x.incarnation = p_incarnation) RETURNING * INTO w;
     IF w.id IS NULL THEN
         RETURN QUERY SELECT false, NULL::text, false, false, '{}'::bigint[], coalesce(p_leases, '{}');
         RETURN;
@@ -154,13 +157,19 @@ BEGIN
     RETURN v_count;
 END $$;
 
--- A worker leaves by itself: what it still holds goes back without spending an attempt.
-CREATE OR REPLACE FUNCTION shiftboss.leave(p_worker text, p_status text DEFAULT 'inactive') RETURNS int LANGUAGE plpgsql AS $$
+-- A worker leaves by itself: what it still holds goes back without spending an attempt. With p_incarnation nothing happens
+-- if another process goes by that name now.
+DROP FUNCTION IF EXISTS shiftboss.leave(text, text);  -- it had one parameter less
+CREATE OR REPLACE FUNCTION shiftboss.leave(p_worker text, p_status text DEFAULT 'inactive', p_incarnation uuid DEFAULT NULL)
+RETURNS int LANGUAGE plpgsql AS $$
 DECLARE
     v_ids uuid[];
     v_leases bigint[];
     v_count int;
 BEGIN
+    IF EXISTS (SELECT FROM public.workers WHERE id = p_worker AND incarnation <> p_incarnation) THEN
+        RETURN 0;
+    END IF;
     SELECT array_agg(id), array_agg(lease), count(*) INTO v_ids, v_leases, v_count
     FROM public.tasks WHERE status = 'In Progress' AND worker_id = p_worker;
     IF v_count > 0 THEN
