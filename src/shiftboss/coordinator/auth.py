@@ -7,12 +7,20 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 import grpc
+import structlog
 
 from shiftboss.db import Database
 from shiftboss.model.access import Role
+from shiftboss.model.errors import DatabaseError
+
+log = structlog.get_logger()
 
 OPEN_SERVICES = ("/grpc.health.v1.", "/grpc.reflection.")
 REMEMBERED_SECONDS = 30.0
+HOW_TO_ENTER = (
+    "this call needs the token of a worker in its metadata: authorization: Bearer <token>;"
+    " make one with `shiftboss token create --role worker`"
+)
 
 
 class Authenticator(Protocol):
@@ -49,9 +57,12 @@ class TokenCheck(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         handler: Any = await continuation(details)
         if handler is None or details.method.startswith(OPEN_SERVICES):
             return handler
-        if await self._is_good(_token(details)):
-            return handler
-        return _refusing(handler)
+        try:
+            good = await self._is_good(_token(details))
+        except DatabaseError as error:
+            log.warning("a token could not be looked up", reason=error.message)
+            return _refusing(handler, grpc.StatusCode.UNAVAILABLE, "the database is away; try again")
+        return handler if good else _refusing(handler, grpc.StatusCode.UNAUTHENTICATED, HOW_TO_ENTER)
 
     async def _is_good(self, token: str | None) -> bool:
         if not token or len(token) > 1000 or not token.isprintable():
@@ -73,15 +84,11 @@ def _token(details: grpc.HandlerCallDetails) -> str | None:
     return None
 
 
-def _refusing(handler: Any) -> Any:
+def _refusing(handler: Any, code: grpc.StatusCode, words: str) -> Any:
     """A handler of the same kind that says no."""
 
     async def refuse(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
-        await context.abort(
-            grpc.StatusCode.UNAUTHENTICATED,
-            "this call needs the token of a worker in its metadata: authorization: Bearer <token>;"
-            " make one with `shiftboss token create --role worker`",
-        )
+        await context.abort(code, words)
 
     stream = handler.request_streaming
     wrap = grpc.stream_stream_rpc_method_handler if stream else grpc.unary_unary_rpc_method_handler

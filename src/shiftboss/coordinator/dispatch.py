@@ -94,9 +94,12 @@ class Dispatcher(Service):
                 await self._look_after()
                 if time.monotonic() >= self._announced + ANNOUNCE_SECONDS:
                     self._announced = time.monotonic()
+                    self._registry.tidy()
                     await self._announce()
             except DatabaseError as error:
                 log.warning("the watch could not reach the database", error=error.message)
+            except Exception:
+                log.exception("the watch failed")
 
     async def _withdraw(self) -> None:
         now = time.monotonic()
@@ -148,6 +151,8 @@ class Dispatcher(Service):
                 asyncio.get_running_loop().call_later(0.05, self.wake)  # all of it was snatched away
         except DatabaseError as error:
             log.warning("the dispatcher could not reach the database", error=error.message)
+        except Exception:  # who waits for tasks must not wait for ever
+            log.exception("a pass failed")
 
     async def _waiting(self, limit: int, marks: Mapping[int, datetime] | None = None) -> list[Lane]:
         """The heads of the lanes. When another coordinator took what this one had picked, both look at the
@@ -155,7 +160,6 @@ class Dispatcher(Service):
         rows = await self._db.fleet.waiting(limit * 4 if self._contended else limit, marks)
         lanes = []
         for row in rows:
-            row.pop("last_ready")
             skip = random.randint(0, max(len(row["ids"]) - limit, 0))
             row["ids"], row["regions"] = row["ids"][skip:], row["regions"][skip:]
             lanes.append(Lane(**row))

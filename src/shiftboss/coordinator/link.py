@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,13 +10,21 @@ import grpc
 import structlog
 
 from shiftboss.coordinator.proto import fleet_pb2_grpc
+from shiftboss.coordinator.refusals import PUSHBACK
 from shiftboss.coordinator.server import read
 from shiftboss.model.errors import ConfigError, DatabaseUnavailable, ShiftbossError
 from shiftboss.model.settings import CoordinatorSettings
 
 log = structlog.get_logger()
 
-AWAY = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.INTERNAL}
+AWAY = {
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+    grpc.StatusCode.INTERNAL,
+    grpc.StatusCode.UNKNOWN,
+    grpc.StatusCode.CANCELLED,
+}
+"""What may be otherwise later, or at another coordinator."""
 LOST_SESSION = {grpc.StatusCode.NOT_FOUND, grpc.StatusCode.UNAUTHENTICATED}
 
 
@@ -92,20 +101,38 @@ class Link:
 
     async def call(self, method: str, request: Any, timeout: float = 10.0) -> Any:
         """One unary call, tried at each address once. Raises what the last one said."""
-        for attempt in range(self.count):
+        said: str | None = None
+        for _ in range(self.count):
             turn = self.turn
             try:
                 return await getattr(self.stub, method)(request, timeout=timeout, metadata=self.metadata)
             except grpc.aio.AioRpcError as error:
+                if must_wait(error):
+                    raise CoordinatorUnavailable(f"{method} has to wait: {error.details()}") from error
                 if error.code() not in AWAY:
                     raise
-                await self.move_on(turn)
-                if attempt + 1 == self.count:
-                    raise CoordinatorUnavailable(
-                        f"no coordinator answers {method}: {error.details()}",
-                        hint=f"is one running at {', '.join(self._addresses)}?",
-                    ) from error
-        raise AssertionError("there is at least one address")
+                said = error.details()
+            except asyncio.CancelledError:
+                if told_to_stop():
+                    raise
+                said = "the connection was given up"
+            await self.move_on(turn)
+        raise CoordinatorUnavailable(
+            f"no coordinator answers {method}: {said}",
+            hint=f"is one running at {', '.join(self._addresses)}?",
+        )
+
+
+def told_to_stop() -> bool:
+    """Whether the task that runs was cancelled itself: closing a channel ends its calls in the same way."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def must_wait(error: grpc.aio.AioRpcError) -> bool:
+    """Whether the same call is welcome later, as its coordinator said."""
+    metadata: Any = error.trailing_metadata()  # its stubs tell of a tuple
+    return PUSHBACK in (metadata or ())
 
 
 def channel_credentials(settings: CoordinatorSettings) -> grpc.ChannelCredentials | None:

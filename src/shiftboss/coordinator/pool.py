@@ -64,7 +64,7 @@ class Candidate:
             return True
         return (
             (requires.get("ai_provider") is None or requires["ai_provider"] in self.ai_providers)
-            and self.features.issuperset(requires.get("features") or ())
+            and all(isinstance(one, str) and one in self.features for one in requires.get("features") or ())
             and (not requires.get("gpu") or self.gpu)
             and float(requires.get("memory_gb") or 0) <= self.memory_gb
             and float(requires.get("cpu_cores") or 0) <= self.cpu_cores

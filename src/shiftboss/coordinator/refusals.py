@@ -16,6 +16,8 @@ Context = grpc.aio.ServicerContext[Any, Any]
 Handler = TypeVar("Handler", bound=Callable[..., Awaitable[Any]])
 
 
+PUSHBACK = "grpc-retry-pushback-ms"
+"""The trailing metadata by which a server asks for patience."""
 MALFORMED = object()
 """What stands for a message that could not be read."""
 
@@ -23,10 +25,21 @@ MALFORMED = object()
 class Refused(Exception):
     """Ends a call with this status."""
 
+    trailer: tuple[tuple[str, str], ...] = ()
+
     def __init__(self, code: grpc.StatusCode, message: str) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
+
+
+class TooFast(Refused):
+    """Nothing is wrong with the call, only its time."""
+
+    trailer = ((PUSHBACK, "1000"),)
+
+    def __init__(self, message: str) -> None:
+        super().__init__(grpc.StatusCode.RESOURCE_EXHAUSTED, message)
 
 
 def invalid(message: str) -> Refused:
@@ -59,7 +72,7 @@ def _status(error: Exception) -> tuple[grpc.StatusCode, str]:
         return error.code, error.message
     if isinstance(error, DatabaseUnavailable):
         return grpc.StatusCode.UNAVAILABLE, "the database is away; try again"
-    if isinstance(error, DatabaseError) and (error.sqlstate or "").startswith("22"):
+    if isinstance(error, DatabaseError) and (error.sqlstate or "").startswith(("22", "23", "54")):
         return grpc.StatusCode.INVALID_ARGUMENT, error.message
     return grpc.StatusCode.INTERNAL, "the coordinator failed on this call; its log tells more"
 
@@ -75,8 +88,9 @@ def answering(handler: Handler) -> Handler:
             if isinstance(error, grpc.aio.AbortError):
                 raise
             code, message = _status(error)
+            trailer = error.trailer if isinstance(error, Refused) else ()
             if code is grpc.StatusCode.INTERNAL:
                 log.exception("call failed", call=handler.__name__)
-        return await context.abort(code, message)
+        return await context.abort(code, message, trailer)
 
     return call  # type: ignore[return-value]

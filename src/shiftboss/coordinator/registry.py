@@ -8,11 +8,13 @@ from datetime import timedelta
 
 import grpc
 
-from shiftboss.coordinator.refusals import Refused, unknown_worker, wrong_session
+from shiftboss.coordinator.refusals import Refused, TooFast, unknown_worker, wrong_session
 from shiftboss.coordinator.session import Rate, Session, hashed, profile_of
 from shiftboss.db import Database
 from shiftboss.model.settings import CoordinatorSettings
 from shiftboss.model.worker import Member
+
+FORGET_AFTER = 600.0
 
 
 class Registry:
@@ -46,8 +48,8 @@ class Registry:
                 grpc.StatusCode.ALREADY_EXISTS,
                 f"a worker {member.id!r} is connected now; give this one another id, or stop the other",
             )
-        if not done.resumed and (old := self._sessions.pop(member.id, None)) and old.outbox:
-            old.outbox.close("another worker registered under this id")
+        if not done.resumed and (old := self._sessions.get(member.id)):
+            self.end(old, "another worker registered under this id")
         if done.resumed and (old := self._sessions.get(member.id)):
             await self._refresh(old)
         return (former if done.resumed else secret), done.resumed
@@ -64,10 +66,18 @@ class Registry:
         if session is None or not session.knows(secret):
             session = await self._adopt(worker_id, secret)
         if not session.rate.allows():
-            raise Refused(
-                grpc.StatusCode.RESOURCE_EXHAUSTED,
-                f"more than {self._settings.calls_per_second:g} calls a second; put more into each call",
+            raise TooFast(
+                f"more than {self._settings.calls_per_second:g} calls a second; put more into each call"
             )
+        return session
+
+    async def current(self, worker_id: str, secret: str) -> Session:
+        """The same by the database: elsewhere the name may have been given to another process since."""
+        session = await self.session(worker_id, secret)
+        row = await self._db.fleet.session(worker_id)
+        if row is None or bytes(row["secret"]) != session.secret:
+            self.end(session, "another worker registered under this id")
+            raise wrong_session(worker_id)
         return session
 
     async def _adopt(self, worker_id: str, secret: str) -> Session:
@@ -85,6 +95,15 @@ class Registry:
         self._sessions[worker_id] = session
         return session
 
-    def forget(self, session: Session) -> None:
+    def end(self, session: Session, reason: str) -> None:
+        """It is nobody's any more."""
         if self._sessions.get(session.worker_id) is session:
             del self._sessions[session.worker_id]
+        if session.outbox is not None:
+            session.outbox.close(reason)
+
+    def tidy(self) -> None:
+        """Forget those that have gone without a word; who comes back after all is adopted."""
+        for session in self:
+            if session.outbox is None and session.rate.quiet_seconds > FORGET_AFTER:
+                self.end(session, "not heard of for long")

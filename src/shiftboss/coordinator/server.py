@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -51,12 +53,17 @@ class Coordinator(Service):
     def address(self) -> str:
         return f"{self._settings.host}:{self.port}"
 
+    @property
+    def name(self) -> str:
+        """Who it is to the others: on several hosts one may listen on the same address."""
+        return f"{socket.gethostname()}/{self.address}"
+
     async def run(self) -> None:
         server = self._server()
         self.port = self._bind(server)
         registry = Registry(self._db, self._settings)
-        dispatcher = Dispatcher(self._db, registry, self._settings, self.address, self._listen_url)
-        fleet = FleetService(Parts(self._db, registry, dispatcher, self._settings, self.address))
+        dispatcher = Dispatcher(self._db, registry, self._settings, self.name, self._listen_url)
+        fleet = FleetService(Parts(self._db, registry, dispatcher, self._settings, self.name))
         fleet_pb2_grpc.add_FleetServicer_to_server(fleet, server)  # type: ignore[no-untyped-call]
         checks = health.aio.HealthServicer()  # type: ignore[attr-defined]
         health_pb2_grpc.add_HealthServicer_to_server(checks, server)
@@ -67,9 +74,18 @@ class Coordinator(Service):
             await checks.set(SERVICE, health_pb2.HealthCheckResponse.SERVING)
             log.info("coordinator is up", address=self.address, tls=self._settings.tls_cert is not None)
             self.ready()
-            await self.stopping.wait()
+            await self._until_over(dispatcher)
             await checks.enter_graceful_shutdown()
             await server.stop(grace=1.0)
+        await dispatcher.wait()
+
+    async def _until_over(self, dispatcher: Dispatcher) -> None:
+        """Until stopped; also when the dispatcher breaks: who hands out nothing must not look alive."""
+        ends = [asyncio.ensure_future(end) for end in (self.stopping.wait(), dispatcher.wait())]
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        for end in ends:
+            end.cancel()
+        await asyncio.gather(*ends, return_exceptions=True)
 
     def _server(self) -> grpc.aio.Server:
         size = self._settings.max_message_bytes

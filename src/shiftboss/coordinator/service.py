@@ -51,12 +51,16 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
     @answering
     async def Heartbeat(self, request: pb.HeartbeatRequest, context: Context) -> pb.HeartbeatResponse:
         session = await self._registry.session(request.worker_id, request.session)
-        beat: dict[str, Any] = {"id": session.worker_id, "leases": list(request.leases)}
+        beat: dict[str, Any] = {
+            "id": session.worker_id,
+            "session": session.secret.hex(),
+            "leases": list(request.leases),
+        }
         if request.HasField("resource_usage"):
             beat["usage"] = codec.usage(request.resource_usage)
         orders = await self._beats.submit(beat)
         if orders is None:
-            self._registry.forget(session)
+            self._registry.end(session, "the worker is not registered any more")
             raise unknown_worker(request.worker_id)
         self._heed(session, orders)
         return pb.HeartbeatResponse(
@@ -128,12 +132,10 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
     async def UnregisterWorker(
         self, request: pb.UnregisterWorkerRequest, context: Context
     ) -> pb.UnregisterWorkerResponse:
-        session = await self._registry.session(request.worker_id, request.session)
+        session = await self._registry.current(request.worker_id, request.session)
         returned = await self._db.workers.leave(session.worker_id)
         await self._db.fleet.detach(self._name, session.worker_id)
-        self._registry.forget(session)
-        if session.outbox is not None:
-            session.outbox.close("the worker unregistered")
+        self._registry.end(session, "the worker unregistered")
         return pb.UnregisterWorkerResponse(returned_tasks=returned or 0)
 
     @answering

@@ -38,6 +38,11 @@ class Rate:
         self._tokens -= 1
         return True
 
+    @property
+    def quiet_seconds(self) -> float:
+        """Since it was asked last."""
+        return time.monotonic() - self._at
+
 
 class Outbox:
     """What should go down a worker's stream; the stream's writer takes it all at once."""

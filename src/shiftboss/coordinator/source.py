@@ -19,7 +19,13 @@ import grpc
 import structlog
 
 from shiftboss.coordinator import codec
-from shiftboss.coordinator.link import LOST_SESSION, CoordinatorError, CoordinatorUnavailable, Link
+from shiftboss.coordinator.link import (
+    LOST_SESSION,
+    CoordinatorError,
+    CoordinatorUnavailable,
+    Link,
+    told_to_stop,
+)
 from shiftboss.coordinator.messages import claimed, completion, registration
 from shiftboss.coordinator.proto import fleet_pb2 as pb
 from shiftboss.lifecycle import Backoff
@@ -113,6 +119,12 @@ class CoordinatorSource:
                         await self._register()
                 elif error.code() is not grpc.StatusCode.INVALID_ARGUMENT:
                     await self._link.move_on(turn)
+            except asyncio.CancelledError:
+                if told_to_stop():
+                    raise
+                log.warning("stream broke", details="another call gave its connection up")
+            except Exception:
+                log.exception("stream failed")  # without one there would be no more tasks, and no word why
             if time.monotonic() - began > backoff.maximum:
                 backoff.reset()
             await asyncio.sleep(backoff.next())

@@ -14,7 +14,7 @@ import structlog
 from shiftboss.coordinator import codec
 from shiftboss.coordinator.dispatch import Dispatcher
 from shiftboss.coordinator.proto import fleet_pb2 as pb
-from shiftboss.coordinator.refusals import Context, Refused, answering, invalid, readable
+from shiftboss.coordinator.refusals import Context, Refused, TooFast, answering, invalid, readable
 from shiftboss.coordinator.registry import Registry
 from shiftboss.coordinator.session import Outbox, Session
 from shiftboss.db import Database
@@ -47,8 +47,26 @@ class Streams:
     async def serve(self, requests: Requests, context: Context) -> None:
         """Until the worker hangs up, stops reading, breaks a rule, or opens another stream."""
         first = await self._first(requests)
-        session = await self._registry.session(first.worker_id, first.session)
-        outbox = await self._open(session)
+        session = await self._registry.current(first.worker_id, first.session)
+        if session.outbox is not None:
+            session.outbox.close("the worker opened another stream")
+        outbox = session.outbox = Outbox()
+        try:
+            await self._flow(session, outbox, first, requests, context)
+        finally:
+            await asyncio.shield(self._close(session, outbox))
+
+    async def _flow(
+        self,
+        session: Session,
+        outbox: Outbox,
+        first: pb.AssignTaskRequest,
+        requests: Requests,
+        context: Context,
+    ) -> None:
+        session.free_slots = session.ahead = 0
+        await self._unaccepted(session)
+        await self._db.fleet.attach(session.worker_id, self._name)
         reader = asyncio.create_task(self._read(session, first, requests), name="reader")
         writer = asyncio.create_task(self._write(session, outbox, context), name="writer")
         try:
@@ -59,7 +77,6 @@ class Streams:
             for task in (reader, writer):
                 task.cancel()
             await asyncio.gather(reader, writer, return_exceptions=True)
-            await asyncio.shield(self._close(session, outbox))
 
     async def _first(self, requests: Requests) -> pb.AssignTaskRequest:
         try:
@@ -69,22 +86,12 @@ class Streams:
         except (TimeoutError, StopAsyncIteration):
             raise invalid("the stream's first message must name worker_id and session") from None
 
-    async def _open(self, session: Session) -> Outbox:
-        if session.outbox is not None:
-            session.outbox.close("the worker opened another stream")
-        outbox = session.outbox = Outbox()
-        session.free_slots = session.ahead = 0
-        await self._unaccepted(session)
-        await self._db.fleet.attach(session.worker_id, self._name)
-        return outbox
-
     async def _read(self, session: Session, first: pb.AssignTaskRequest, requests: Requests) -> None:
         await self._hear(session, first)
         async for request in requests:
             if not session.rate.allows():
-                raise Refused(
-                    grpc.StatusCode.RESOURCE_EXHAUSTED,
-                    f"more than {self._settings.calls_per_second:g} messages a second; put more into each",
+                raise TooFast(
+                    f"more than {self._settings.calls_per_second:g} messages a second; put more into each"
                 )
             await self._hear(session, readable(request))
 

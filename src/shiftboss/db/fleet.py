@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -16,6 +17,19 @@ from shiftboss.model.worker import Member, Orders
 
 if TYPE_CHECKING:
     from shiftboss.db.database import Database
+
+
+WAITING = (
+    "SELECT lane, queue, task_type, priority, tenant, weight, requires::text, ids, regions"
+    " FROM shiftboss.waiting(%s, %s, %s)"
+)
+# Its moments may be such as Python knows none of: infinity, or before Christ.
+ASSIGN_MANY = (
+    "SELECT worker_id, id, lease, task_type, params, attempt, max_attempts, queue, priority, tenant,"
+    " timeout, shiftboss.civil(deadline),"
+    " shiftboss.civil(created_at), shiftboss.civil(ready_at), started_at, run_id, metadata"
+    " FROM shiftboss.assign_many(%s::uuid[], %s)"
+)
 
 
 class Given(NamedTuple):
@@ -121,7 +135,11 @@ class Fleet:
     async def waiting(self, limit: int, marks: Mapping[int, datetime] | None = None) -> list[Row]:
         """The head of each lane that may be worked on now."""
         lanes, times = (list(marks), list(marks.values())) if marks else (None, None)
-        return await self._db.fetch("SELECT * FROM shiftboss.waiting(%s, %s, %s)", [limit, lanes, times])
+        rows = await self._db.fetch(WAITING, [limit, lanes, times])
+        for row in rows:
+            if row["requires"] is not None:  # PostgreSQL's numbers are longer than any of ours
+                row["requires"] = json.loads(row["requires"], parse_int=float)
+        return rows
 
     async def assign_many(self, ids: Sequence[UUID], workers: Sequence[str]) -> list[Given]:
         """Give each task to its worker, as far as both still stand."""
@@ -130,7 +148,7 @@ class Fleet:
             conn.cursor(row_factory=args_row(Given), binary=True) as cursor,
         ):
             await cursor.execute(
-                "SELECT * FROM shiftboss.assign_many(%s::uuid[], %s)",
+                ASSIGN_MANY,
                 [_array(id.hex for id in ids), list(workers)],
             )
             return await cursor.fetchall()

@@ -34,8 +34,8 @@ BEGIN
     RETURN NEXT;
 END $$;
 
--- Beats of many workers: [{"id", "leases": [..], "usage": {..}}]. The rules are those of shiftboss.beat. A worker that is
--- not in the answer is unknown.
+-- Beats of many workers: [{"id", "session", "leases": [..], "usage": {..}}]. The rules are those of shiftboss.beat. A worker
+-- that is not in the answer is unknown, or another one by now: `session` is its secret, in hexadecimal digits.
 CREATE OR REPLACE FUNCTION shiftboss.beats(p_beats jsonb)
 RETURNS TABLE (id text, status text, paused boolean, draining boolean, cancel bigint[], lost bigint[]) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -44,6 +44,8 @@ DECLARE
     v_forgotten uuid[];
     v_leases bigint[];
 BEGIN
+    p_beats := (SELECT coalesce(jsonb_agg(b), '[]') FROM jsonb_array_elements(p_beats) b WHERE NOT EXISTS (
+        SELECT FROM shiftboss.sessions s WHERE s.worker_id = b ->> 'id' AND encode(s.secret, 'hex') <> b ->> 'session'));
     UPDATE public.workers w SET last_heartbeat = v_now, lease_expires_at = v_now + w.lease_time,
         resource_usage = coalesce(b.usage, w.resource_usage),
         status = CASE w.status WHEN 'inactive' THEN 'active' ELSE w.status END
@@ -141,6 +143,12 @@ BEGIN
         END LOOP;
     END IF;
 END $$;
+
+-- The moment, or the one nearest to it that falls into years of four digits: others know no further ones.
+CREATE OR REPLACE FUNCTION shiftboss.civil(p_moment timestamptz) RETURNS timestamptz LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN p_moment < '0001-01-03 00:00+00' THEN '0001-01-03 00:00+00'
+        WHEN p_moment > '9999-12-29 00:00+00' THEN '9999-12-29 00:00+00' ELSE p_moment END
+$$;
 
 -- Of these, the tasks that somebody else holds by that very lease: a report on one is refused.
 CREATE OR REPLACE FUNCTION shiftboss.foreign_leases(p_worker text, p_ids uuid[], p_leases bigint[]) RETURNS uuid[]
