@@ -363,3 +363,27 @@ async def test_nothing_to_say_means_no_vector(db: Database, steered: Steered, te
     assert await chunks(db) == {}
     assert await db.vectorizers.pending(id) == 0
     assert steered.calls == []
+
+
+async def test_a_provider_slower_than_the_lease_is_asked_once(db: Database, steered: Steered) -> None:
+    await blog(db, 6)
+    id = await make(db, batch_size=2, concurrency=1)
+    steered.before = lambda _: asyncio.sleep(1.2)
+    async with asyncio.timeout(30):
+        await work(db, steered, lease=0.9)
+    assert await db.vectorizers.pending(id) == 0
+    assert sorted(text for call in steered.calls for text in call) == [f"body {n}" for n in range(1, 7)]
+    assert len(await chunks(db)) == 6
+
+
+async def test_an_extended_claim_is_still_the_same_claim(db: Database, steered: Steered) -> None:
+    await blog(db)
+    id = await make(db)
+    rows = await db.vectorizers.claim(id, 10, timedelta(0))
+    await db.execute("UPDATE blog SET body = 'edited' WHERE id = 2")
+    await db.execute("DELETE FROM blog WHERE id = 3")
+    kept = await db.vectorizers.extend(id, rows, timedelta(minutes=1))
+    assert [row.fields for row in kept] == [["body 1"], ["body 2"]]
+    assert await db.vectorizers.claim(id, 10, timedelta(0)) != [], "the edited row has a new entry"
+    done = await db.vectorizers.write(id, kept, [["a"], ["b"]], np.zeros((2, 8), np.float32))
+    assert done == [kept[0].ticket]

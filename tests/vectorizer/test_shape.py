@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shiftboss.db import Database
+from shiftboss.db.migrate import migrate
 from shiftboss.model.errors import DatabaseError
 from tests.vectorizer.conftest import Steered, blog, make, one, work
 
@@ -111,3 +112,67 @@ async def test_a_partition_added_later_may_be_truncated(db: Database, steered: S
     await work(db, steered)
     assert await one(db, left) == [1]
     assert await db.vectorizers.pending(id) == 0
+
+
+async def test_a_column_whose_place_in_the_alphabet_changes_keeps_its_values(
+    db: Database, steered: Steered
+) -> None:
+    await blog(db)
+    await make(db, columns=["body"], template="$title / $chunk")
+    await work(db, steered)
+    await db.execute("ALTER TABLE blog RENAME body TO wording")
+    await db.execute("UPDATE blog SET wording = 'edited' WHERE id = 1")
+    await work(db, steered)
+    assert await one(db, "SELECT chunk FROM blog_embedding_store WHERE id = 1") == "title 1 / edited"
+
+
+@pytest.mark.parametrize("partitioned", [False, True])
+async def test_a_renamed_target_is_still_written_to(
+    db: Database, steered: Steered, partitioned: bool
+) -> None:
+    if partitioned:
+        await db.execute(PARTITIONED)
+        await db.execute("CREATE TABLE blog_1 PARTITION OF blog FOR VALUES IN (1)")
+        await db.execute("INSERT INTO blog SELECT n, 1, 'body ' || n FROM generate_series(1, 4) n")
+    else:
+        await blog(db, 4)
+    await make(db)
+    await work(db, steered)
+    await db.execute("CREATE SCHEMA elsewhere")
+    await db.execute("ALTER TABLE blog_embedding_store RENAME TO vectors")
+    await db.execute("ALTER TABLE vectors SET SCHEMA elsewhere")
+    await db.execute("DELETE FROM blog WHERE id = 1")
+    await db.execute("UPDATE blog SET id = 20 WHERE id = 2")
+    await work(db, steered)
+    ids = "SELECT array_agg(id ORDER BY id) FROM elsewhere.vectors"
+    assert await one(db, ids) == [3, 4, 20]
+    await db.execute("DELETE FROM blog WHERE id = 3")
+    assert await one(db, ids) == [4, 20], "the triggers know the new name by now"
+
+
+async def test_a_dropped_target_is_told_and_hurts_no_writer(db: Database, steered: Steered) -> None:
+    await blog(db)
+    id = await make(db)
+    await work(db, steered)
+    await db.execute("DROP TABLE blog_embedding_store CASCADE")
+    await db.execute("UPDATE blog SET body = 'x' WHERE id = 1")
+    await db.execute("UPDATE blog SET id = 20 WHERE id = 2")
+    await db.execute("DELETE FROM blog WHERE id = 3")
+    await db.execute("TRUNCATE blog")
+    await work(db, steered)
+    [status] = await db.vectorizers.status(id)
+    assert status["state"] == "target dropped"
+    assert "drop_vectorizer" in status["trouble"]
+    await db.vectorizers.drop(id, drop_all=True)
+    assert await db.vectorizers.status() == []
+
+
+async def test_an_older_vectorizer_is_brought_up_to_date_once(db: Database, steered: Steered) -> None:
+    await blog(db)
+    id = await make(db)
+    await db.execute("UPDATE ai.vectorizer SET build = 2")
+    await migrate(db.url)
+    assert await one(db, "SELECT build FROM ai.vectorizer WHERE id = %s", id) == 3
+    await work(db, steered)
+    await db.execute("DELETE FROM blog WHERE id = 1")
+    assert await one(db, "SELECT count(*) FROM blog_embedding_store") == 2

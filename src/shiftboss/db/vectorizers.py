@@ -133,6 +133,19 @@ class Vectorizers:
             await cursor.execute("SELECT * FROM ai._vectorizer_claim(%s, %s, %s)", [id, limit, lease])
             return await cursor.fetchall()
 
+    async def extend(self, id: int, rows: Sequence[SourceRow], lease: timedelta) -> list[SourceRow]:
+        """Hold claimed rows for longer; those that are still the claimer's."""
+        tids, tickets = _identities(rows)
+        found = await self._db.fetch(
+            "SELECT * FROM ai._vectorizer_extend(%s, %s::text[]::tid[], %s::bigint[], %s)",
+            [id, tids, tickets, lease],
+        )
+        places = {row["ticket"]: row["tid"] for row in found}
+        kept = [row for row in rows if row.ticket in places]
+        for row in kept:
+            row.tid = places[row.ticket]
+        return kept
+
     async def release(self, id: int, rows: Sequence[SourceRow]) -> None:
         tids, tickets = _identities(rows)
         await self._db.execute(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 Chunking = Literal["sentences", "characters", "none"]
 
@@ -37,8 +37,9 @@ class Vectorizer:
         return self.replaces or self.id
 
 
-class SourceRow(NamedTuple):
-    """A claimed row: the claim's identity, and the watched columns as text."""
+@dataclass(slots=True)
+class SourceRow:
+    """A claimed row: the claim's identity (extending it changes `tid`), and the watched columns as text."""
 
     tid: str
     ticket: int

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -24,6 +25,7 @@ class Load:
         self._lease = timedelta(seconds=lease)
         self._turn = asyncio.Lock()
         self._ready: deque[list[SourceRow]] = deque()
+        self._fresh_until = 0.0
         self._batches = 1  # at first, so that the first call is made soon; then twice as many each time
         self._most_batches = min(vectorizer.concurrency, max(1, MOST_ROWS // vectorizer.batch_size))
         self.dry = False
@@ -34,9 +36,12 @@ class Load:
     async def batch(self) -> list[SourceRow]:
         """The next rows; empty when there are none."""
         async with self._turn:
-            if not self.dry and not self._ready:
-                await self._claim()
-            return [] if self.dry else self._ready.popleft()
+            while not self.dry:
+                if not self._ready:
+                    await self._claim()
+                elif rows := await self._still_held(self._ready.popleft()):
+                    return rows
+            return []
 
     async def give_back(self) -> None:
         """What was claimed and not handed out is free for others."""
@@ -45,9 +50,16 @@ class Load:
         if rows:
             await self._db.vectorizers.release(self._vectorizer.id, rows)
 
+    async def _still_held(self, rows: list[SourceRow]) -> list[SourceRow]:
+        """Rows that have waited here for long may have lapsed, and be another's by now."""
+        if time.monotonic() < self._fresh_until:
+            return rows
+        return await self._db.vectorizers.extend(self._vectorizer.id, rows, self._lease)
+
     async def _claim(self) -> None:
         size = self._vectorizer.batch_size
         rows = await self._db.vectorizers.claim(self._vectorizer.id, self._batches * size, self._lease)
         self._ready.extend(rows[first : first + size] for first in range(0, len(rows), size))
+        self._fresh_until = time.monotonic() + self._lease.total_seconds() / 3
         self._batches = min(2 * self._batches, self._most_batches)
         self.dry = self.dry or not rows

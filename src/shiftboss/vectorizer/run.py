@@ -9,14 +9,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import structlog
 
-from shiftboss.model.errors import Defer
+from shiftboss.lifecycle import sleep
+from shiftboss.model.errors import DatabaseError, Defer
 from shiftboss.model.vectorizer import SourceRow, Vectorizer
 from shiftboss.vectorizer.batch import Failed, Prepared
 from shiftboss.vectorizer.chunk import chunker
@@ -61,6 +63,7 @@ class Run:
         self._db = db
         self._vectorizer = vectorizer
         self._tracker = tracker
+        self._lease = lease
         self._ends = None if seconds is None else time.monotonic() + seconds
         self._on_batch = on_batch
         self._load = Load(db, vectorizer, lease)
@@ -104,11 +107,12 @@ class Run:
                 self._load.close()
 
     async def _batch(self, rows: Sequence[SourceRow]) -> None:
-        prepared, failed = await asyncio.to_thread(self._prepare, rows)
-        async with self._calls:
-            if self.done.deferred is not None:
-                raise Defer(self.done.deferred, 0)
-            embedded, refused = await self._embed.batch(prepared)
+        async with self._held(rows):
+            prepared, failed = await asyncio.to_thread(self._prepare, rows)
+            async with self._calls:
+                if self.done.deferred is not None:
+                    raise Defer(self.done.deferred, 0)
+                embedded, refused = await self._embed.batch(prepared)
         failed += refused
         written = 0
         for part in embedded:
@@ -121,6 +125,24 @@ class Run:
         await self._report(written, failed)
         if self._on_batch is not None:
             self._on_batch(self.done)
+
+    @asynccontextmanager
+    async def _held(self, rows: Sequence[SourceRow]) -> AsyncIterator[None]:
+        """Extend the claim for as long as it takes: rows that lapse are embedded twice, and then again."""
+        done = asyncio.Event()
+        keeper = asyncio.create_task(self._hold(rows, done))
+        try:
+            yield
+        finally:
+            done.set()  # never cut short: nobody could say where the rows stand
+            await keeper
+
+    async def _hold(self, rows: Sequence[SourceRow], done: asyncio.Event) -> None:
+        while not await sleep(self._lease / 3, done):
+            try:
+                await self._db.vectorizers.extend(self._vectorizer.id, rows, timedelta(seconds=self._lease))
+            except DatabaseError as error:
+                log.warning("rows could not be held for longer", reason=error.message)
 
     async def _count(self, rows: int, chunks: int, *, at_once: bool = False) -> None:
         """For the rate that the status shows; about once a second, as all lanes write the same row."""

@@ -15,7 +15,7 @@ from shiftboss.model.errors import DatabaseError
 from shiftboss.model.settings import VectorizerSettings
 from shiftboss.model.vectorizer import Vectorizer
 from shiftboss.vectorizer.embed import Embedder
-from shiftboss.vectorizer.run import Run
+from shiftboss.vectorizer.run import Done, Run
 
 if TYPE_CHECKING:
     from shiftboss.db import Database
@@ -45,7 +45,8 @@ class VectorizerWorker(Service):
         self._listen_url = listen_url or db.url
         self._once = once
         self._wake = asyncio.Event()
-        self._runs: dict[int, tuple[Run, asyncio.Task[None]]] = {}
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._runs: dict[int, Run] = {}
         self._ended: set[int] = set()
         self.errors: dict[str, str] = {}
         self.grace = 60.0
@@ -60,9 +61,9 @@ class VectorizerWorker(Service):
                 ear.cancel()
                 with suppress(asyncio.CancelledError):
                     await ear
-            for run, _ in self._runs.values():
+            for run in self._runs.values():
                 run.stop()
-            await asyncio.gather(*(task for _, task in self._runs.values()), return_exceptions=True)
+            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     async def _work(self) -> None:
         backoff = Backoff()
@@ -76,33 +77,40 @@ class VectorizerWorker(Service):
                 continue
             backoff.reset()
             for vectorizer in due:
-                if vectorizer.id not in self._runs and vectorizer.id not in self._ended:
+                if vectorizer.id not in self._tasks and vectorizer.id not in self._ended:
                     self._start(vectorizer)
-            if self._once and not self._runs:
+            if self._once and not self._tasks:
                 return
             await sleep(self._settings.poll, self._wake, self.stopping)
 
     def _start(self, vectorizer: Vectorizer) -> None:
-        run = Run(self._db, self._embedder, vectorizer, tracker=self._tracker, lease=self._settings.lease)
-        self._runs[vectorizer.id] = (
-            run,
-            asyncio.create_task(self._run_one(run, vectorizer), name=f"vectorizer {vectorizer.name}"),
+        self._tasks[vectorizer.id] = asyncio.create_task(
+            self._run_one(vectorizer), name=f"vectorizer {vectorizer.name}"
         )
 
-    async def _run_one(self, run: Run, vectorizer: Vectorizer) -> None:
+    async def _run_one(self, vectorizer: Vectorizer) -> None:
+        done = Done()
         try:
-            if await self._db.vectorizers.begin(vectorizer.id) is not None:
+            # As it is from here on: what was renamed in the source is followed as the run begins.
+            begun = await self._db.vectorizers.begin(vectorizer.id)
+            if begun is not None and not self.stopping.is_set():
+                run = self._runs[vectorizer.id] = self._run_of(begun)
+                done = run.done
                 await run()
             self.errors.pop(vectorizer.name, None)
         except Exception as error:
             # Whatever it is, the others go on; this one is tried again a little later.
             log.exception("vectorizer failed", vectorizer=vectorizer.name)
             self.errors[vectorizer.name] = str(error)
-        if not run.done.rows and not run.done.failed:
+        self._runs.pop(vectorizer.id, None)
+        if not done.rows and not done.failed:
             # Nothing could be done though something was due: somebody holds its rows. Do not spin.
             await self._rest(vectorizer)
-        del self._runs[vectorizer.id]
+        del self._tasks[vectorizer.id]
         self._wake.set()
+
+    def _run_of(self, vectorizer: Vectorizer) -> Run:
+        return Run(self._db, self._embedder, vectorizer, tracker=self._tracker, lease=self._settings.lease)
 
     async def _rest(self, vectorizer: Vectorizer) -> None:
         if self._once:

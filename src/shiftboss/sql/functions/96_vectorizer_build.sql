@@ -44,6 +44,8 @@ SET search_path = pg_catalog, pg_temp AS $$
         WHEN v.generation IS NULL THEN NULL
         WHEN NOT EXISTS (SELECT FROM pg_class WHERE oid = v.source_table)
         THEN format('the source table was dropped: SELECT ai.drop_vectorizer(%s, drop_all => true)', v.id)
+        WHEN NOT EXISTS (SELECT FROM pg_class WHERE oid = v.target_table)
+        THEN format('the target table was dropped: SELECT ai.drop_vectorizer(%s, drop_all => true), then make it anew', v.id)
         WHEN array_position(ai._names(v.source_table, v.key_numbers), NULL) IS NOT NULL
         THEN format('a key column of %s was dropped: drop the vectorizer and make it anew', v.source_table)
         WHEN array_position(ai._names(v.source_table, v.watched_numbers), NULL) IS NOT NULL

@@ -13,8 +13,8 @@ SET search_path = pg_catalog, pg_temp AS $$
     FROM pg_attribute a WHERE a.attrelid = v.source_table AND a.attnum = ANY (v.watched_numbers)
 $$;
 
--- One trigger function: p_work as long as the columns have the names it was made with, p_else once one was renamed or dropped
--- (until a worker's next run makes it anew).
+-- One trigger function: p_work as long as columns and target have the names it was made with, p_else once one was renamed or
+-- dropped (until a worker's next run makes it anew).
 CREATE OR REPLACE FUNCTION ai._follower(v ai.vectorizer, p_kind text, p_settings text, p_work text, p_else text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -22,7 +22,7 @@ BEGIN
         'SET search_path = pg_catalog, pg_temp %s AS %L', format('_follow_%s_%s', v.generation, p_kind), p_settings,
         format($body$
 BEGIN
-    IF EXISTS (SELECT FROM pg_attribute WHERE attrelid = %s AND (%s)) THEN
+    IF EXISTS (SELECT FROM pg_attribute WHERE attrelid = %s AND (%s)) OR to_regclass(%L)::oid IS DISTINCT FROM %s::oid THEN
         %s
     ELSE
         %s
@@ -30,7 +30,8 @@ BEGIN
     RETURN NULL;
 END $body$, v.source_table::oid,
         (SELECT string_agg(format('attnum = %s AND attname <> %L', c.number, c.name), ' OR ')
-         FROM unnest(v.key_numbers || v.watched_numbers, v.key_columns || v.watched) c (number, name)), p_else, p_work));
+         FROM unnest(v.key_numbers || v.watched_numbers, v.key_columns || v.watched) c (number, name)),
+        v.target_table::text, v.target_table::oid, p_else, p_work));
 END $$;
 
 -- The keys of p_from, under whatever names they have by now, into the log.
@@ -95,7 +96,8 @@ BEGIN
         %2$s$sql$, v.generation, v_notify));
     EXECUTE format('CREATE OR REPLACE FUNCTION ai.%I() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER '
         'SET search_path = pg_catalog, pg_temp AS %L', format('_follow_%s_truncate', v.generation), format(
-        'BEGIN PERFORM ai._emptied(v) FROM ai.vectorizer v WHERE v.generation = %s; RETURN NULL; END', v.generation));
+        'BEGIN PERFORM ai._emptied(v) FROM ai.vectorizer v WHERE v.generation = %s '
+        'AND EXISTS (SELECT FROM pg_class WHERE oid = v.target_table); RETURN NULL; END', v.generation));
 END $$;
 
 -- The source, a partition of it or a child was truncated: nothing may be left for rows that are gone.
@@ -185,6 +187,19 @@ BEGIN
     END IF;
 EXCEPTION WHEN lock_not_available OR insufficient_privilege THEN
     RAISE WARNING 'vectorizer %: could not follow a new partition of % yet: %', v.name, v.source_table, SQLERRM;
+END $$;
+
+-- The target was renamed: the triggers take its new name.
+CREATE OR REPLACE FUNCTION ai._follow_target(v ai.vectorizer) RETURNS void LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM pg_proc WHERE pronamespace = 'ai'::regnamespace
+                   AND proname = format('_follow_%s_delete', v.generation)
+                   AND position(quote_literal(v.target_table::text) IN prosrc) > 0) THEN
+        PERFORM ai._follow(v);
+    END IF;
+EXCEPTION WHEN insufficient_privilege THEN  -- deletes go by way of the log meanwhile
+    RAISE WARNING 'vectorizer %: could not follow its renamed target %: %', v.name, v.target_table, SQLERRM;
 END $$;
 
 -- Columns that were renamed: the vectorizer takes their new names.

@@ -64,7 +64,7 @@ BEGIN
     v := ai._checked(v);
     v.id := nextval(pg_get_serial_sequence('ai.vectorizer', 'id'));
     v.generation := nextval('ai._generation');
-    v.build := 2;
+    v.build := 3;
     v.paused := false;
     v.created_at := shiftboss.now();
     INSERT INTO ai.vectorizer SELECT v.*;

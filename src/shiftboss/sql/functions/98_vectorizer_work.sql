@@ -54,6 +54,7 @@ BEGIN
     RETURNING x.* INTO v;
     IF FOUND THEN
         v := ai._follow_renames(v);
+        PERFORM ai._follow_target(v);
         PERFORM ai._follow_partitions(v);
     END IF;
     RETURN v;
@@ -101,6 +102,21 @@ BEGIN
         'WHERE q.ctid = ANY ($1)', v.key_columns[1],
         (SELECT string_agg(format('s.%I::text', c), ', ' ORDER BY n) FROM unnest(v.watched) WITH ORDINALITY w (c, n)),
         ai._queue_of(v), v.source_table, ai._each_key(v, 'q.k%1$s = s.%2$I', ' AND ')) USING v_tids;
+END $$;
+
+-- Hold claimed rows for longer. Where each stands now, by its ticket; one that was lost or is being changed is left out.
+CREATE OR REPLACE FUNCTION ai._vectorizer_extend(p_id int, p_tids tid[], p_tickets bigint[], p_lease interval)
+RETURNS TABLE (ticket bigint, tid text) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v ai.vectorizer;
+BEGIN
+    SELECT * INTO v FROM ai.vectorizer x WHERE x.id = p_id AND x.generation IS NOT NULL;
+    IF FOUND THEN
+        PERFORM set_config('synchronous_commit', 'off', true);
+        RETURN QUERY EXECUTE format('UPDATE %1$s q SET due_at = $3 WHERE q.ctid = ANY (ARRAY('
+            'SELECT c.ctid FROM %1$s c WHERE c.ctid = ANY ($1) AND c.ticket = ANY ($2) FOR UPDATE SKIP LOCKED)) '
+            'RETURNING q.ticket, q.ctid::text', ai._queue_of(v)) USING p_tids, p_tickets, shiftboss.now() + p_lease;
+    END IF;
 END $$;
 
 -- Give claimed rows back untried.

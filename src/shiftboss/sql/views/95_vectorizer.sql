@@ -2,6 +2,7 @@
 CREATE OR REPLACE VIEW ai.vectorizer_status AS
 SELECT v.id, v.name, v.source_table, v.target_table, v.target_view, v.provider, v.model, v.dimensions,
        CASE WHEN NOT EXISTS (SELECT FROM pg_class WHERE oid = v.source_table) THEN 'source dropped'
+            WHEN NOT EXISTS (SELECT FROM pg_class WHERE oid = v.target_table) THEN 'target dropped'
             WHEN t.trouble IS NOT NULL THEN 'column dropped'
             WHEN v.paused THEN 'paused'
             WHEN v.deferred_until > shiftboss.now() THEN 'deferred'
