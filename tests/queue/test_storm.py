@@ -18,9 +18,9 @@ import psycopg
 import pytest
 
 WORKERS = 5
-STEPS = 120
+STEPS = 200
 TYPES = ("keyed", "rated", "plain")
-MOST_RUNNING, MOST_PER_KEY, RATE = 4, 1, 20
+MOST_RUNNING, MOST_PER_KEY, RATE = 4, 1, 10
 FINAL = {"Complete", "Failed", "Cancelled"}
 
 #: How a holder ends a lease, and what the history calls it.
@@ -190,7 +190,7 @@ class Hand:
 
     async def work(self) -> None:
         steps = [
-            (self.enqueue, 5), (self.claim, 8), (self.end, 10), (self.extend, 2), (self.late, 3),
+            (self.enqueue, 5), (self.claim, 8), (self.end, 10), (self.extend, 2), (self.late, 5),
             (self.cancel, 2), (self.retry, 2), (self.pause, 1), (self.beat, 2), (self.rescue, 2),
             (self.assign, 2), (self.restart, 1), (self.fall_silent, 2),
         ]  # fmt: skip
@@ -267,7 +267,7 @@ class Hand:
     async def late(self) -> None:
         """A report by a lease that has ended: whatever it says, the history must not change."""
         if self.past:
-            lease, id = self.chance.choice(self.past)
+            lease, id = self.chance.choice(self.past[-6:])
             call = ENDS[self.chance.choice(list(ENDS))][0].format(n=1)
             [(stale,)] = await self.sql(f"SELECT {call}", [id], [lease])
             assert stale or lease not in self.storm.refused, "a stale lease was accepted"

@@ -184,6 +184,25 @@ CREATE OR REPLACE TRIGGER announce_lane AFTER UPDATE OF queue, task_type, priori
 CREATE OR REPLACE TRIGGER release_children AFTER DELETE ON public.tasks FOR EACH ROW
     WHEN (OLD.has_dependants AND OLD.status IN ('Queued', 'In Progress')) EXECUTE FUNCTION shiftboss.release_children();
 
+-- Tasks with parents or several dedup_keys wait for what others hold, who may wait for these: they give way and start over.
+CREATE OR REPLACE FUNCTION shiftboss.enqueue_giving_way(p_tasks jsonb) RETURNS TABLE (id uuid, created boolean)
+LANGUAGE plpgsql SET lock_timeout = '100ms' SET shiftboss.giving_way = 'on' AS $$
+DECLARE
+    v_ids uuid[];
+    v_made boolean[];
+BEGIN
+    LOOP
+        BEGIN
+            SELECT array_agg(e.id ORDER BY e.n), array_agg(e.created ORDER BY e.n) INTO v_ids, v_made
+            FROM shiftboss.enqueue(p_tasks) WITH ORDINALITY e (id, created, n);
+            EXIT;
+        EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
+            PERFORM pg_sleep(random() * 0.05);
+        END;
+    END LOOP;
+    RETURN QUERY SELECT * FROM unnest(v_ids, v_made);
+END $$;
+
 -- Enqueue from any client: a JSON array of objects whose keys are the task's columns. One row per object comes back, in
 -- order; a task whose dedup_key is already live is not made again, its id comes back with created = false.
 CREATE OR REPLACE FUNCTION shiftboss.enqueue(p_tasks jsonb) RETURNS TABLE (id uuid, created boolean)
@@ -196,6 +215,7 @@ DECLARE
     v_made boolean[];
     v_keys text[];
     v_linked boolean;
+    v_keyed int;
     v_normal uuid[];
 BEGIN
     IF jsonb_typeof(p_tasks) IS DISTINCT FROM 'array' THEN
@@ -208,6 +228,11 @@ BEGIN
     INTO v_linked, v_key FROM jsonb_array_elements(p_tasks) t, jsonb_object_keys(t) k;
     IF v_key IS NOT NULL THEN
         RAISE EXCEPTION 'a task has no field "%"', v_key USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    SELECT count(DISTINCT t ->> 'dedup_key') INTO v_keyed FROM jsonb_array_elements(p_tasks) t;
+    IF (v_linked OR v_keyed > 1) AND current_setting('shiftboss.giving_way', true) IS DISTINCT FROM 'on' THEN
+        RETURN QUERY SELECT * FROM shiftboss.enqueue_giving_way(p_tasks);
+        RETURN;
     END IF;
     IF v_linked THEN
         IF EXISTS (SELECT FROM shiftboss.links(p_tasks) l JOIN jsonb_array_elements(p_tasks) WITH ORDINALITY p (task, n)

@@ -1,8 +1,9 @@
 -- What people and programs do to tasks from outside: cancel, retry, pause, limit, wait for, prune, and ask why.
 
--- Queued tasks end at once; a running one is asked to stop, by its worker's next beat or sooner.
+-- Queued tasks end at once; a running one is asked to stop, by its worker's next beat or sooner. Whoever steers many tasks
+-- may meet a finish crosswise: he gives way, long before the server would pick a victim, and starts over.
 CREATE OR REPLACE FUNCTION shiftboss.cancel(p_ids uuid[], p_reason text DEFAULT NULL)
-RETURNS TABLE (id uuid, status text, cancelling boolean) LANGUAGE plpgsql AS $$
+RETURNS TABLE (id uuid, status text, cancelling boolean) LANGUAGE plpgsql SET lock_timeout = '100ms' AS $$
 #variable_conflict use_column
 DECLARE
     v_now timestamptz := shiftboss.now();
@@ -10,33 +11,40 @@ DECLARE
     v_awaited uuid[];
     v_worker text;
 BEGIN
-    -- Locked before anything is decided: who is running and fails now would be Queued again, and nobody would have asked it
-    -- to stop. Parents come before their children, as a finish locks them.
-    PERFORM FROM (
-        WITH RECURSIVE below (id, depth) AS (
-            SELECT u, 0 FROM unnest(p_ids) u
-            UNION
-            SELECT d.child_id, b.depth + 1 FROM below b JOIN shiftboss.dependencies d ON d.parent_id = b.id)
-        SELECT FROM public.tasks t JOIN (SELECT id, max(depth) AS depth FROM below GROUP BY id) b ON b.id = t.id
-        WHERE t.id = ANY (p_ids) ORDER BY b.depth, t.id FOR UPDATE OF t) locked;
-    WITH ended AS (
-        UPDATE public.tasks t SET status = 'Cancelled', hold = NULL, generation_processed_at = v_now, updated_at = v_now,
-            error_message = coalesce(p_reason, t.error_message)
-        WHERE t.id = ANY (p_ids) AND t.status = 'Queued' RETURNING t.id, t.has_dependants, t.awaited
-    ), edges AS (
-        DELETE FROM shiftboss.dependencies d USING ended e WHERE d.child_id = e.id
-    )
-    SELECT array_agg(e.id) FILTER (WHERE e.has_dependants), array_agg(e.id) FILTER (WHERE e.awaited)
-    INTO v_parents, v_awaited FROM ended e;
-    PERFORM shiftboss.after_end(v_parents, v_awaited, NULL, NULL);
-    FOR v_worker IN
-        WITH asked AS (
-            UPDATE public.tasks t SET cancel_requested_at = coalesce(t.cancel_requested_at, v_now),
-                wait_reason = coalesce(p_reason, t.wait_reason)
-            WHERE t.id = ANY (p_ids) AND t.status = 'In Progress' RETURNING t.worker_id)
-        SELECT DISTINCT a.worker_id FROM asked a WHERE a.worker_id IS NOT NULL
     LOOP
-        PERFORM pg_notify('shiftboss_orders', v_worker);
+        BEGIN
+            -- Locked before anything is decided: who is running and fails now would be Queued again, and nobody would have asked it
+            -- to stop. Parents come before their children, as a finish locks them.
+            PERFORM FROM (
+                WITH RECURSIVE below (id, depth) AS (
+                    SELECT u, 0 FROM unnest(p_ids) u
+                    UNION
+                    SELECT d.child_id, b.depth + 1 FROM below b JOIN shiftboss.dependencies d ON d.parent_id = b.id)
+                SELECT FROM public.tasks t JOIN (SELECT id, max(depth) AS depth FROM below GROUP BY id) b ON b.id = t.id
+                WHERE t.id = ANY (p_ids) ORDER BY b.depth, t.id FOR UPDATE OF t) locked;
+            WITH ended AS (
+                UPDATE public.tasks t SET status = 'Cancelled', hold = NULL, generation_processed_at = v_now, updated_at = v_now,
+                    error_message = coalesce(p_reason, t.error_message)
+                WHERE t.id = ANY (p_ids) AND t.status = 'Queued' RETURNING t.id, t.has_dependants, t.awaited
+            ), edges AS (
+                DELETE FROM shiftboss.dependencies d USING ended e WHERE d.child_id = e.id
+            )
+            SELECT array_agg(e.id) FILTER (WHERE e.has_dependants), array_agg(e.id) FILTER (WHERE e.awaited)
+            INTO v_parents, v_awaited FROM ended e;
+            PERFORM shiftboss.after_end(v_parents, v_awaited, NULL, NULL);
+            FOR v_worker IN
+                WITH asked AS (
+                    UPDATE public.tasks t SET cancel_requested_at = coalesce(t.cancel_requested_at, v_now),
+                        wait_reason = coalesce(p_reason, t.wait_reason)
+                    WHERE t.id = ANY (p_ids) AND t.status = 'In Progress' RETURNING t.worker_id)
+                SELECT DISTINCT a.worker_id FROM asked a WHERE a.worker_id IS NOT NULL
+            LOOP
+                PERFORM pg_notify('shiftboss_orders', v_worker);
+            END LOOP;
+            EXIT;
+        EXCEPTION WHEN lock_not_available OR deadlock_detected THEN  -- who holds one of them waits for another: he goes first
+            PERFORM pg_sleep(random() * 0.05);
+        END;
     END LOOP;
     RETURN QUERY SELECT t.id, t.status, t.cancel_requested_at IS NOT NULL AND t.status = 'In Progress'
         FROM public.tasks t WHERE t.id = ANY (p_ids);
@@ -46,7 +54,7 @@ END $$;
 -- end, but no longer for those that failed. Returns the ids that were requeued. Left out are tasks whose dedup_key is live
 -- (of several with one key the youngest is taken), and those of a run: what failed there is tried again as a new run
 -- (asked for alone, that is said by an error).
-CREATE OR REPLACE FUNCTION shiftboss.retry(p_ids uuid[]) RETURNS uuid[] LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION shiftboss.retry(p_ids uuid[]) RETURNS uuid[] LANGUAGE plpgsql SET lock_timeout = '100ms' AS $$
 DECLARE
     v_ids uuid[];
     v_queues text[];
@@ -68,27 +76,30 @@ BEGIN
                     deadline = CASE WHEN t.deadline > shiftboss.now() THEN t.deadline END
                 FROM chosen c WHERE t.id = c.id RETURNING t.id, t.queue
             ) SELECT coalesce(array_agg(id), '{}'), array_agg(DISTINCT queue) INTO v_ids, v_queues FROM again;
+            WITH parents AS MATERIALIZED (
+                SELECT p.id FROM public.tasks p WHERE p.status IN ('Queued', 'In Progress')
+                  AND p.id IN (SELECT unnest(t.depends_on) FROM public.tasks t WHERE t.id = ANY (v_ids))
+                ORDER BY p.id FOR NO KEY UPDATE
+            ), known AS (
+                UPDATE public.tasks t SET has_dependants = true FROM parents p WHERE t.id = p.id AND NOT t.has_dependants
+            )
+            INSERT INTO shiftboss.dependencies (parent_id, child_id)
+            SELECT p.id, t.id FROM public.tasks t JOIN parents p ON p.id = ANY (t.depends_on) WHERE t.id = ANY (v_ids)
+            ON CONFLICT DO NOTHING;
+            UPDATE public.tasks t SET hold = 'dependency' WHERE t.id = ANY (v_ids)
+                AND EXISTS (SELECT FROM shiftboss.dependencies d WHERE d.child_id = t.id);
+            INSERT INTO shiftboss.lanes (lane, queue, task_type, priority, tenant, requires)
+            SELECT DISTINCT ON (n.lane) n.* FROM (
+                SELECT shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires) AS lane,
+                    t.queue, t.task_type, t.priority, t.tenant, t.requires FROM public.tasks t WHERE t.id = ANY (v_ids)) n
+            WHERE NOT EXISTS (SELECT FROM shiftboss.lanes l WHERE l.lane = n.lane);
             EXIT;
-        EXCEPTION WHEN unique_violation THEN  -- a key came to life in between: the next look leaves its task out
+        EXCEPTION
+            WHEN unique_violation THEN  -- a key came to life in between: the next look leaves its task out
+            WHEN lock_not_available OR deadlock_detected THEN  -- as in cancel
+                PERFORM pg_sleep(random() * 0.05);
         END;
     END LOOP;
-    WITH parents AS MATERIALIZED (
-        SELECT p.id FROM public.tasks p WHERE p.status IN ('Queued', 'In Progress')
-          AND p.id IN (SELECT unnest(t.depends_on) FROM public.tasks t WHERE t.id = ANY (v_ids))
-        ORDER BY p.id FOR NO KEY UPDATE
-    ), known AS (
-        UPDATE public.tasks t SET has_dependants = true FROM parents p WHERE t.id = p.id AND NOT t.has_dependants
-    )
-    INSERT INTO shiftboss.dependencies (parent_id, child_id)
-    SELECT p.id, t.id FROM public.tasks t JOIN parents p ON p.id = ANY (t.depends_on) WHERE t.id = ANY (v_ids)
-    ON CONFLICT DO NOTHING;
-    UPDATE public.tasks t SET hold = 'dependency' WHERE t.id = ANY (v_ids)
-        AND EXISTS (SELECT FROM shiftboss.dependencies d WHERE d.child_id = t.id);
-    INSERT INTO shiftboss.lanes (lane, queue, task_type, priority, tenant, requires)
-    SELECT DISTINCT ON (n.lane) n.* FROM (
-        SELECT shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires) AS lane,
-            t.queue, t.task_type, t.priority, t.tenant, t.requires FROM public.tasks t WHERE t.id = ANY (v_ids)) n
-    WHERE NOT EXISTS (SELECT FROM shiftboss.lanes l WHERE l.lane = n.lane);
     PERFORM shiftboss.wake(v_queues);
     RETURN v_ids;
 END $$;
