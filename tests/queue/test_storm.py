@@ -321,7 +321,7 @@ class Hand:
 
 
 async def fetch(conn: psycopg.AsyncConnection[Any], statement: str, *params: Any) -> list[Any]:
-    cursor = await conn.execute(statement, params)  # type: ignore[arg-type]
+    cursor = await conn.execute(statement, params)
     return await cursor.fetchall()
 
 
