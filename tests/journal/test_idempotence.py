@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from uuid import uuid4
 
+import numpy as np
+import orjson
 import pytest
 
-from shiftboss.ai import Answer, Request
+from shiftboss.ai import Answer, Embeddings, Request
 from shiftboss.db import Database
 from shiftboss.journal import commands
 from shiftboss.journal.entry import Result
+from shiftboss.journal.handlers import handlers
 from shiftboss.journal.pipeline import Pipeline, _row
 from shiftboss.journal.spool import Spool
-from shiftboss.model.errors import DatabaseUnavailable, UsageError
+from shiftboss.model.errors import DatabaseUnavailable, Defer, UsageError
 
 from .conftest import CountingAI, run, sample, write
 
@@ -193,3 +200,82 @@ async def test_what_does_not_exist_is_a_clear_error(pipeline: Pipeline) -> None:
         await pipeline.run_stage("data_structuring", uuid4())
     with pytest.raises(UsageError, match="there is no journal of 'nobody'"):
         await pipeline.contextual_processing("nobody")
+
+
+async def test_kept_findings_that_the_database_refuses_stop_nobody(db: Database, tmp_path: Path) -> None:
+    async with await CountingAI.open() as ai:
+        pipeline = Pipeline(db, ai, Spool(tmp_path))
+        [row] = await write(db, sample("mara")[0])
+        bad = {"entry_id": str(row["id"]), "revision": 1, "task_type": "t", "input_hash": "h",
+               "processed_data": {"text": "a\x00b"}, "confidence_score": 1.0}  # fmt: skip
+        (tmp_path / "bad.json").write_bytes(orjson.dumps([bad]))
+        (tmp_path / "odd.json").write_text('{"no": "list"}')
+        await pipeline.run_stage("data_structuring", row["id"])
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.unreadable", "odd.unreadable"]
+
+
+async def test_a_full_disk_does_not_hide_that_the_database_is_away(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    async def away(results: Any) -> int:
+        raise DatabaseUnavailable("the server is shutting down")
+
+    with pytest.raises(DatabaseUnavailable):
+        await Spool(tmp_path / "file").store(away, [{}])
+
+
+async def test_tasks_that_meet_no_database_all_come_again(database_url: str) -> None:
+    db = await Database.open(database_url)
+    await db.close()
+    ctx: Any = SimpleNamespace(db=db)
+    handle = handlers.named("journal.data_structuring").function
+    outcomes = await asyncio.gather(*(handle(ctx, uuid4()) for _ in range(3)), return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [Defer] * 3
+
+
+async def test_an_entry_that_comes_between_two_stages_of_its_writer(db: Database, pipeline: Pipeline) -> None:
+    first = await write(db, *sample("mara")[:3])
+    await run(pipeline, first)
+    late = await write(db, sample("mara")[3])
+    await pipeline.run_stage("vector_generation", late[0]["id"])
+    await db.execute("DELETE FROM journal.user_results")
+    await pipeline.cross_entry_analysis("mara")
+    assert (await pipeline.insight_generation("mara"))["new"]
+
+
+async def test_a_changed_entry_is_not_processed_before_it_is_analysed(
+    db: Database, pipeline: Pipeline
+) -> None:
+    record = sample("mara")[0]
+    rows = await write(db, record)
+    await run(pipeline, rows)
+    changed = await write(db, record | {"text": "Everything is different now."})
+    await pipeline.contextual_processing("mara")
+    assert [row["id"] for row in await db.journal.unprocessed()] == [changed[0]["id"]]
+    await run(pipeline, changed)
+    assert await db.journal.unprocessed() == []
+
+
+async def test_a_text_that_is_no_name_is_not_taken_for_one(db: Database, pipeline: Pipeline) -> None:
+    place = "".join(hashlib.sha256(str(n).encode()).hexdigest() for n in range(200))
+    rows = await write(db, sample("mara")[0] | {"location": place})
+    await run(pipeline, rows)
+    assert await db.journal.unprocessed() == []
+
+
+async def test_vectors_of_any_length_are_stored(db: Database) -> None:
+    class Long(CountingAI):
+        async def embed(self, texts: Sequence[str], *args: Any, **kwargs: Any) -> Embeddings:
+            return Embeddings(np.ones((len(texts), 3072), np.float32), "openai", "text-embedding-3-large")
+
+    async with await Long.open() as ai:
+        await run(Pipeline(db, ai), await write(db, sample("mara")[0]))
+        [found] = await commands.search(db, ai, "anything")
+    assert found["score"] == 1
+
+
+async def test_an_index_that_is_there_waits_for_no_writer(db: Database) -> None:
+    await db.journal.index_dimensions(8)
+    async with db.transaction() as conn, asyncio.timeout(10):
+        await conn.execute("LOCK TABLE journal.embeddings IN ROW EXCLUSIVE MODE")
+        await db.journal.index_dimensions(8)

@@ -51,6 +51,10 @@ def test_an_entry_without_id_has_a_lasting_one() -> None:
     assert parse(MINIMAL).external_id != parse(MINIMAL | {"text": "A run."}).external_id
 
 
+LOOP: list[Any] = []
+LOOP.append(LOOP)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -68,6 +72,14 @@ def test_an_entry_without_id_has_a_lasting_one() -> None:
         ({"parts": ["text"]}, "not an object"),
         ({"text": "a\x00b"}, "NUL"),
         ({"extra": {"deep": ["a\x00b"]}}, "NUL"),
+        ({"date": -62135596800}, "out of range"),
+        ({"tz": "localtime"}, "unknown time zone"),
+        ({"tz": "right/UTC"}, "unknown time zone"),
+        ({"id": "é" * 300}, "longer than 500 bytes"),
+        ({"user": "u" * 501}, "longer than 500 bytes"),
+        ({"extra": 2**70}, "can not be stored"),
+        ({"extra": "half \ud83d"}, "can not be stored"),
+        ({"extra": LOOP}, "can not be stored"),
     ],
 )
 def test_a_bad_record_says_why(change: dict[str, Any], message: str) -> None:

@@ -56,13 +56,23 @@ def test_a_folder_of_prose(tmp_path: Path) -> None:
     (tmp_path / "2025-02-03 monday.md").write_text("# Monday\n\nRain.")
     (tmp_path / "deep" / "b.txt").write_text("---\ndate: 2025-04-05\nuser: bob\ntags: [a, b]\n---\nSun.")
     (tmp_path / "deep" / "c.md").write_text("---\ndate: [\n---\nBroken.")
+    (tmp_path / "deep" / "d.md").write_text("---\ndate: 2025-02-30\n---\nThere is no such day.")
+    (tmp_path / "deep" / "e.md").write_text("---\ndate: 2025-02-03\ncount: 99999999999999999999\n---\nMany.")
+    (tmp_path / "deep" / "f.txt").write_bytes(b"\xff")
     (tmp_path / "deep" / "picture.png").write_bytes(b"\x89PNG")
     good, bad = split([tmp_path], user="ada")
     assert [(e.user_id, e.written_at.date().isoformat(), e.external_id) for e in good] == [
         ("ada", "2025-02-03", "2025-02-03 monday"),
         ("bob", "2025-04-05", "b"),
     ]
-    assert [Path(problem.path).name for problem in bad] == ["c.md"]
+    assert [Path(problem.path).name for problem in bad] == ["c.md", "d.md", "e.md", "f.txt"]
+
+
+def test_a_wrong_path_is_told_before_anything_is_read(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("Rain.")
+    entries = read([tmp_path / "a.txt", tmp_path / "b.txt"], user="ada")
+    with pytest.raises(UsageError, match=r"there is no file .*b\.txt"):
+        next(entries)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 
 import pytest
 
@@ -49,3 +50,11 @@ def test_confidence_is_one_minus_the_chance_of_an_accident() -> None:
     assert difference([0.5, 0.6, 0.55], [-0.5, -0.4, -0.6]).confidence > 0.99
     assert difference(noise(20, 6), noise(20, 7)).confidence < 0.95
     assert difference([1.0], [2.0, 3.0]).confidence == 0
+
+
+def test_the_trend_of_a_long_life_is_soon_found() -> None:
+    x = [float(i) for i in range(20_000)]
+    started = time.process_time()
+    found = trend(x, [0.001 * i + n for i, n in zip(x, noise(20_000, 8), strict=True)])
+    assert found.slope == pytest.approx(0.001, abs=1e-5)
+    assert time.process_time() - started < 5

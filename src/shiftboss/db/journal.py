@@ -46,6 +46,9 @@ class Journal:
     async def store_mentions(self, mentions: Sequence[Mapping[str, Any]]) -> None:
         await self._db.execute("SELECT journal.store_mentions(%s)", [Jsonb(list(mentions))])
 
+    async def mark_analysed(self, entry: UUID, revision: int) -> None:
+        await self._db.execute("SELECT journal.mark_analysed(%s, %s)", [entry, revision])
+
     async def mark_processed(self, revisions: Mapping[str, int]) -> int:
         sql = "SELECT journal.mark_processed(%s) AS marked"
         return await self._number(sql, [Jsonb(dict(revisions))], "marked")

@@ -32,12 +32,14 @@ _pipelines: WeakKeyDictionary[Database, asyncio.Task[Pipeline]] = WeakKeyDiction
 
 async def pipeline_of(ctx: Context) -> Pipeline:
     """One pipeline per process and database, opened by whoever comes first."""
-    if ctx.db not in _pipelines:
-        _pipelines[ctx.db] = asyncio.create_task(_open(ctx.db))
+    opening = _pipelines.get(ctx.db)
+    if opening is None:
+        opening = _pipelines[ctx.db] = asyncio.create_task(_open(ctx.db))
     try:
-        return await asyncio.shield(_pipelines[ctx.db])
+        return await asyncio.shield(opening)
     except BaseException:
-        if _pipelines[ctx.db].done():
+        failed = opening.done() and (opening.cancelled() or opening.exception() is not None)
+        if failed and _pipelines.get(ctx.db) is opening:  # others wait for it, too: only one clears it away
             del _pipelines[ctx.db]
         raise
 
@@ -48,34 +50,31 @@ async def _open(db: Database) -> Pipeline:
     return Pipeline(db, await AI.open(settings.ai, db), Spool(directory))
 
 
-async def _patiently(work: Awaitable[dict[str, Any]]) -> dict[str, Any]:
+async def _patiently(ctx: Context, work: Callable[[Pipeline], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
     """Trouble with the database is not the task's: it comes again without having spent an attempt."""
     try:
-        return await work
+        return await work(await pipeline_of(ctx))
     except DatabaseUnavailable as error:
         raise Defer("the database is away", AWAY_SECONDS) from error
 
 
 def _stage(name: str) -> Callable[..., Awaitable[dict[str, Any]]]:
     async def handle(ctx: Context, entry_id: UUID) -> dict[str, Any]:
-        pipeline = await pipeline_of(ctx)
-        return await _patiently(pipeline.run_stage(name, entry_id))
+        return await _patiently(ctx, lambda pipeline: pipeline.run_stage(name, entry_id))
 
     return handle
 
 
 def _step(name: str) -> Callable[..., Awaitable[dict[str, Any]]]:
     async def handle(ctx: Context, entry_id: UUID) -> dict[str, Any]:
-        pipeline = await pipeline_of(ctx)
-        return await _patiently(pipeline.run_step(name, entry_id))
+        return await _patiently(ctx, lambda pipeline: pipeline.run_step(name, entry_id))
 
     return handle
 
 
 def _user_stage(name: str) -> Callable[..., Awaitable[dict[str, Any]]]:
     async def handle(ctx: Context, user_id: str) -> dict[str, Any]:
-        pipeline = await pipeline_of(ctx)
-        return await _patiently(getattr(pipeline, name)(user_id))
+        return await _patiently(ctx, lambda pipeline: getattr(pipeline, name)(user_id))
 
     return handle
 

@@ -25,6 +25,7 @@ CLEAR = 0.7
 CALENDAR = {name.casefold() for name in [*calendar.month_name, *calendar.day_name] if name}
 NOBODY = {"everybody", "everyone", "somebody", "someone", "nobody", "anybody", "anyone"}
 THEME_CONFIDENCE = 0.6
+LONGEST = 200  # characters: what is longer is no name, and too long for an index
 
 
 def with_mentions(moments: Sequence[Moment]) -> list[Moment]:
@@ -51,11 +52,12 @@ def resolve(moments: Iterable[Moment]) -> dict[str, Mention]:
 
 def _recognised(moment: Moment) -> Iterable[tuple[str, str, float]]:
     for place in (moment.location or "").split(","):
-        if place.strip():
+        if 0 < len(place.strip()) <= LONGEST:
             yield "place", place.strip(), 1.0
     for entity in moment.entities:
         kind, name = KIND_OF.get(entity["type"]), _plain(entity["text"])
-        if kind and entity["confidence"] >= CLEAR and name.casefold() not in CALENDAR | NOBODY:
+        clear = entity["confidence"] >= CLEAR and 0 < len(name) <= LONGEST
+        if kind and clear and name.casefold() not in CALENDAR | NOBODY:
             yield kind, name, entity["confidence"]
 
 
@@ -73,6 +75,6 @@ def _mentions(moment: Moment, known: Mapping[str, Mention], pattern: re.Pattern[
     words = f"{moment.text} {moment.location or ''}"
     found = {name.casefold(): known[name.casefold()] for name in (pattern.findall(words) if pattern else [])}
     for theme in moment.themes:
-        mention = Mention("concept", theme.replace("_", " "), THEME_CONFIDENCE)
+        mention = Mention("concept", theme.replace("_", " ")[:LONGEST], THEME_CONFIDENCE)
         found.setdefault(mention.key, known.get(mention.key, mention))
     return sorted(found.values(), key=lambda mention: (mention.kind, mention.key))

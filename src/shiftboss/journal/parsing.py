@@ -10,8 +10,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from zoneinfo import ZoneInfo, available_timezones
+
+import orjson
 
 from shiftboss.journal.entry import KINDS, Kind, digest
 from shiftboss.model.errors import UsageError
@@ -35,6 +38,7 @@ PART_ALIASES: dict[Kind, tuple[str, ...]] = {
     "voice_transcript": ("voice_transcript", "voice", "voice_note", "transcript", "audio"),
     "image_description": ("image_description", "image", "photo", "picture", "caption"),
 }
+LONGEST_NAME = 500  # bytes: two of them fit into an index
 OURS = ("results",)  # what an export adds to an entry
 FIELD_OF = {alias: name for name, aliases in ALIASES.items() for alias in aliases}
 KIND_OF: dict[str, Kind] = {alias: kind for kind, aliases in PART_ALIASES.items() for alias in aliases}
@@ -75,23 +79,24 @@ class Parsed:
 
 def parse(raw: Mapping[str, Any], *, user: str | None = None) -> Parsed:
     """Raises `BadEntry` when writer, time or content are missing or can not be read."""
-    _refuse_nul(raw)
+    raw = _plain(raw)
     fields, parts, extra, renamed = _sort_fields(raw)
     parts = [*_listed_parts(fields.get("parts")), *parts]
     if not parts:
         raise BadEntry(
             "no content", hint="give it `text`, `voice_transcript`, `image_description` or `parts`"
         )
-    writer = str(fields.get("user") or user or "").strip()
+    writer = _short("user", str(fields.get("user") or user or "").strip())
     if not writer:
         raise BadEntry("no user", hint="add a `user` field or import with --user")
     _attach_duration(parts, fields.get("duration_seconds"))
     zone = _zone(fields.get("timezone"))
     written_at = _moment(fields.get("written_at"), zone)
     language = _text(fields.get("language"))
+    given = _short("id", _text(fields.get("id")))
     return Parsed(
         user_id=writer,
-        external_id=_text(fields.get("id")) or digest([writer, written_at.isoformat(), parts])[:32],
+        external_id=given or digest([writer, written_at.isoformat(), parts])[:32],
         written_at=written_at,
         timezone=zone.key,
         language=language,
@@ -162,27 +167,36 @@ def _attach_duration(parts: list[dict[str, Any]], seconds: Any) -> None:
 
 
 def _zone(value: Any) -> ZoneInfo:
-    try:
-        return ZoneInfo(str(value or "UTC"))
-    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-        raise BadEntry(
-            f"unknown time zone {value!r}", hint="use an IANA name such as Europe/Lisbon"
-        ) from error
+    name = str(value or "UTC")
+    if name not in _zones():
+        raise BadEntry(f"unknown time zone {value!r}", hint="use an IANA name such as Europe/Lisbon")
+    return ZoneInfo(name)
+
+
+@cache
+def _zones() -> set[str]:
+    """Names that mean the same everywhere, and that PostgreSQL knows."""
+    return available_timezones() - {"localtime", "Factory"}
 
 
 def _moment(value: Any, zone: ZoneInfo) -> datetime:
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return _from_unix(value)
-    try:
-        moment = datetime.fromisoformat(str(value or "").strip())
-    except ValueError as error:
-        what = "no date" if not value else f"can not read the date {value!r}"
-        raise BadEntry(what, hint="give `written_at` as ISO 8601, such as 2025-03-01T21:30") from error
+        moment = _from_unix(value)
+    else:
+        moment = _from_iso(value)
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=zone)
     if not 1000 <= moment.year <= 9000:
         raise BadEntry(f"the year {moment.year} is out of range")
     return moment.astimezone(UTC)
+
+
+def _from_iso(value: Any) -> datetime:
+    try:
+        return datetime.fromisoformat(str(value or "").strip())
+    except ValueError as error:
+        what = "no date" if not value else f"can not read the date {value!r}"
+        raise BadEntry(what, hint="give `written_at` as ISO 8601, such as 2025-03-01T21:30") from error
 
 
 def _from_unix(seconds: float) -> datetime:
@@ -228,6 +242,22 @@ def _weather(value: Any) -> dict[str, Any] | None:
 
 def _location(value: Any) -> str | None:
     return _text(value.get("name") if isinstance(value, Mapping) else value)
+
+
+def _short(what: str, text: str | None) -> str | None:
+    if text and len(text.encode()) > LONGEST_NAME:
+        raise BadEntry(f"the {what} is longer than {LONGEST_NAME} bytes", hint=f"give a shorter `{what}`")
+    return text
+
+
+def _plain(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """The record as JSON keeps it: what comes from YAML may hold more than that."""
+    try:
+        plain: dict[str, Any] = orjson.loads(orjson.dumps(raw, default=str, option=orjson.OPT_NON_STR_KEYS))
+    except (TypeError, RecursionError) as error:
+        raise BadEntry(f"holds what can not be stored: {error}") from error
+    _refuse_nul(plain)
+    return plain
 
 
 def _refuse_nul(value: Any) -> None:

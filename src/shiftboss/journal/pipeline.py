@@ -8,6 +8,7 @@ The first three work on one entry; the last three on all entries of a user, once
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
@@ -52,6 +53,10 @@ class Pipeline:
             new += fresh
             if name == stage:
                 break
+        else:
+            raise UsageError(f"there is no stage {stage!r}", hint=f"one of {', '.join(ENTRY_STAGES)}")
+        if stage == VECTORS.name:
+            await self._journal.mark_analysed(entry.id, entry.revision)
         return {"entry": entry.external_id, "revision": entry.revision, "new": new}
 
     async def run_step(self, step: str, entry_id: UUID) -> dict[str, Any]:
@@ -86,8 +91,8 @@ class Pipeline:
         history = await self.history(user)
         await self._store_mentions(history.moments)
         references = await self._references(user, history.moments)
-        fresh = [*references, *context_results(history)]
-        stored = await self._store(fresh)
+        contexts = await asyncio.to_thread(lambda: list(context_results(history)))
+        stored = await self._store([*references, *contexts])
         await self._journal.mark_processed({str(moment.id): moment.revision for moment in history.moments})
         return {"user": user, "entries": len(history.moments), "new": stored}
 
@@ -98,7 +103,7 @@ class Pipeline:
         input_hash = digest(["cross_entry_analysis", CROSS_ENTRY_VERSION, history.chain()[-1]])
         if await self._is_known(user, "cross_entry_analysis", input_hash):
             return {"user": user, "new": False}
-        found = analyse(history, await self._journal.relations(user))
+        found = await asyncio.to_thread(analyse, history, await self._journal.relations(user))
         new = await self._journal.store_user_result(
             user, "cross_entry_analysis", input_hash, found.processed_data, round(found.confidence, 3)
         )
@@ -112,9 +117,9 @@ class Pipeline:
         input_hash = digest(["insight_generation", analysis["input_hash"], analysis["processed_data"]])
         if await self._is_known(user, "insight_generation", input_hash):
             return {"user": user, "new": False}
-        context = (
-            (await self.entry(history.moments[-1].id)).results["user_context"].processed_data["user_context"]
-        )
+        # An entry that came meanwhile has no context yet; what follows its own analysis comes here again.
+        latest = (await self.entry(history.moments[-1].id)).results.get("user_context")
+        context = latest.processed_data["user_context"] if latest else {}
         found = await generate(history, analysis["processed_data"], context, self._ai)
         insights = found.processed_data["insights"]
         await self._journal.store_insights(user, insights)
@@ -131,7 +136,8 @@ class Pipeline:
                 f"there is no journal of {user!r}", hint="`shiftboss journal status` lists the users"
             )
         moments = [Moment.from_row(row) for row in await self._journal.history(user)]
-        return History(user, account["preferences"], with_mentions(moments))
+        # In a thread, here and below: a long history takes its time, and the loop must keep beating.
+        return History(user, account["preferences"], await asyncio.to_thread(with_mentions, moments))
 
     async def _is_known(self, user: str, task_type: str, input_hash: str) -> bool:
         known = (await self._journal.user_results(user)).get(task_type)

@@ -34,8 +34,9 @@ class Problem:
 
 def read(paths: Iterable[Path], *, user: str | None = None) -> Iterator[Parsed | Problem]:
     """Every entry of every file, and a problem for each that can not be one."""
-    for path in paths:
-        for line, record in _records(path):
+    # All of them first: a wrong path is told before anything is read.
+    for path, records in [source for given in paths for source in _sources(given)]:
+        for line, record in records:
             yield _parsed(path, line, record, user)
 
 
@@ -51,16 +52,16 @@ def _parsed(path: Path, line: int, record: dict[str, Any] | Problem, user: str |
 Record = tuple[int, dict[str, Any] | Problem]
 
 
-def _records(path: Path) -> Iterator[Record]:
+def _sources(path: Path) -> list[tuple[Path, Iterator[Record]]]:
     if path.is_dir():
-        return (record for file in _prose_in(path) for record in _prose(file))
+        return [(file, _one_of_many(file)) for file in _prose_in(path)]
     reader = READERS.get(path.suffix.lower())
     if reader is None:
         known = ", ".join(READERS)
         raise UsageError(f"can not import {path}: unknown kind of file", hint=f"a folder, or one of {known}")
     if not path.is_file():
         raise UsageError(f"there is no file {path}")
-    return reader(path)
+    return [(path, reader(path))]
 
 
 def _text(path: Path) -> str:
@@ -109,13 +110,21 @@ def _prose_in(folder: Path) -> list[Path]:
     return files
 
 
+def _one_of_many(path: Path) -> Iterator[Record]:
+    """A file of a folder that can not be read costs only itself."""
+    try:
+        yield from _prose(path)
+    except UsageError as error:
+        yield 1, Problem(str(path), 1, error.message, error.hint)
+
+
 def _prose(path: Path) -> Iterator[Record]:
     """One file, one entry: YAML front matter if there is any, dated by it, the name or the file."""
     text = _text(path)
     head = FRONT_MATTER.match(text)
     try:
         fields = yaml.safe_load(head[1]) if head else {}
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # a date that is none is a ValueError
         yield 1, Problem(str(path), 1, f"the front matter is not YAML: {' '.join(str(error).split())}")
         return
     if not isinstance(fields, dict):

@@ -17,7 +17,7 @@ from uuid import uuid4
 import orjson
 import structlog
 
-from shiftboss.model.errors import DatabaseUnavailable
+from shiftboss.model.errors import DatabaseError, DatabaseUnavailable
 
 Rows = Sequence[dict[str, Any]]
 Write = Callable[[Rows], Awaitable[int]]
@@ -28,11 +28,16 @@ def _rows(path: Path) -> Rows:
     """The findings of one file; one that can not be read is set aside, so that it hinders nobody."""
     try:
         rows: Rows = orjson.loads(path.read_bytes())
-    except orjson.JSONDecodeError:
-        path.rename(path.with_suffix(".unreadable"))
-        log.error("kept journal findings can not be read and are left out", path=str(path))
+    except orjson.JSONDecodeError as error:
+        _set_aside(path, str(error))
         return []
     return rows
+
+
+def _set_aside(path: Path, reason: str) -> None:
+    """Nothing is lost: what it held is found anew by the task that found it."""
+    path.rename(path.with_suffix(".unreadable"))
+    log.error("kept journal findings can not be written and are left out", path=str(path), reason=reason)
 
 
 class Spool:
@@ -46,7 +51,10 @@ class Spool:
         try:
             return await write(rows)
         except DatabaseUnavailable:
-            self._keep(rows)
+            try:
+                self._keep(rows)
+            except OSError as error:  # the task comes again anyway, and makes them anew
+                log.error("journal findings could not be kept on disk", reason=str(error))
             raise
 
     async def flush(self, write: Write) -> int:
@@ -54,8 +62,13 @@ class Spool:
         written = 0
         for path in self.waiting():
             with contextlib.suppress(FileNotFoundError):
-                written += await write(_rows(path))
-                path.unlink(missing_ok=True)
+                try:
+                    written += await write(_rows(path))
+                    path.unlink(missing_ok=True)
+                except DatabaseError as error:
+                    if not error.refused:
+                        raise
+                    _set_aside(path, error.message)  # or it would stop every task that looks here first
         return written
 
     def waiting(self) -> list[Path]:

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from shiftboss.ai import AI
+from shiftboss.ai.errors import Malformed
 from shiftboss.journal.entry import Entry
 from shiftboss.journal.steps import Found, Inputs, Results, Stage, Step
 
@@ -16,6 +17,7 @@ CONTEXT_MODEL = "journal-context-1"
 EMOTIONS = ("joy", "sadness", "anger", "fear", "surprise")
 TOPIC_SLOTS, ACTIVITY_SLOTS = 27, 24
 ENOUGH_WORDS = 20
+MOST_INDEXED = 2000  # dimensions that pgvector can index
 
 
 def _select_text(entry: Entry, results: Results) -> Inputs:
@@ -33,6 +35,8 @@ async def embed(inputs: Inputs, ai: AI) -> Found:
     data = {"model": made.model, "dimensions": made.dimensions}
     confidence = min(1.0, len(inputs["text"].split()) / ENOUGH_WORDS)
     vector = [round(float(x), 6) for x in made.vectors[0]]
+    if not all(map(math.isfinite, vector)):
+        raise Malformed(made.provider, "the vector has elements that are not numbers", "")
     return Found(data, confidence, made.provider, made.model, vector)
 
 
@@ -102,7 +106,7 @@ def _select_index(entry: Entry, results: Results) -> Inputs:
 async def index(inputs: Inputs, ai: AI) -> Found:
     """Where the entry can be found: the index of its vector, and the phrases that name it."""
     data: dict[str, Any] = {
-        "index": f"embeddings_hnsw_{inputs['dimensions']}",
+        "index": f"embeddings_hnsw_{inputs['dimensions']}" if inputs["dimensions"] <= MOST_INDEXED else None,
         "metric": "cosine",
         "model": inputs["model"],
         "dimensions": inputs["dimensions"],

@@ -166,7 +166,15 @@ LANGUAGE sql STABLE AS $$
         AS m(kind text, key text, name text, confidence double precision);
 $$;
 
--- Takes {entry id: revision}: the pipeline has seen these entries through.
+-- Every stage of this entry is through, in this revision.
+CREATE OR REPLACE FUNCTION journal.mark_analysed(p_entry uuid, p_revision integer) RETURNS void
+LANGUAGE sql AS $$
+    UPDATE journal.entries e SET analysed_revision = p_revision
+    WHERE e.id = p_entry AND e.revision = p_revision AND e.analysed_revision IS DISTINCT FROM p_revision;
+$$;
+
+-- Takes {entry id: revision}: the pipeline has seen these entries through. An entry that changed keeps its former
+-- results until it is analysed again: with those it is not through.
 CREATE OR REPLACE FUNCTION journal.mark_processed(p_revisions jsonb) RETURNS integer
 LANGUAGE sql AS $$
     WITH locked AS MATERIALIZED (
@@ -174,7 +182,7 @@ LANGUAGE sql AS $$
         FROM journal.entries e
         JOIN jsonb_each_text(p_revisions) AS done(id, revision)
             ON e.id = done.id::uuid AND e.revision = done.revision::integer
-        WHERE e.processed_revision IS DISTINCT FROM e.revision
+        WHERE e.processed_revision IS DISTINCT FROM e.revision AND e.analysed_revision = e.revision
         ORDER BY e.id
         FOR NO KEY UPDATE OF e
     ), marked AS (
@@ -184,15 +192,24 @@ LANGUAGE sql AS $$
     SELECT count(*)::integer FROM marked;
 $$;
 
--- Throws results of one type away, so that they are made anew: after a change of model, for example.
+-- Throws results of one type away, so that they are made anew: after a change of model, for example. Entries first and in
+-- order, as whoever stores results locks them.
 CREATE OR REPLACE FUNCTION journal.forget_results(p_task_type text, p_user text DEFAULT NULL) RETURNS integer
 LANGUAGE sql AS $$
-    WITH forgotten AS (
-        DELETE FROM journal.results r USING journal.entries e
-        WHERE e.id = r.entry_id AND r.task_type = p_task_type AND (p_user IS NULL OR e.user_id = p_user)
-        RETURNING r.entry_id
+    WITH locked AS MATERIALIZED (
+        SELECT e.id
+        FROM journal.entries e
+        WHERE (p_user IS NULL OR e.user_id = p_user)
+          AND EXISTS (SELECT FROM journal.results r WHERE r.entry_id = e.id AND r.task_type = p_task_type)
+        ORDER BY e.id
+        FOR NO KEY UPDATE
     ), reopened AS (
-        UPDATE journal.entries e SET processed_revision = NULL FROM forgotten f WHERE e.id = f.entry_id)
+        UPDATE journal.entries e SET processed_revision = NULL, analysed_revision = NULL
+        FROM locked WHERE e.id = locked.id
+    ), forgotten AS (
+        DELETE FROM journal.results r USING locked
+        WHERE r.entry_id = locked.id AND r.task_type = p_task_type
+        RETURNING r.entry_id)
     SELECT count(*)::integer FROM forgotten;
 $$;
 

@@ -65,10 +65,15 @@ BEGIN
 END;
 $$;
 
--- An index for vectors of another length than 256; pgvector can index up to 2000.
+-- An index for vectors of another length than 256; pgvector can index up to 2000, longer ones are compared one by one.
+-- Asked for with every such vector: one that is there costs a look, and no lock that writers would wait for.
 CREATE OR REPLACE FUNCTION journal.index_dimensions(p_dimensions integer) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
+    IF p_dimensions > 2000 OR to_regclass(format('journal.embeddings_hnsw_%s', p_dimensions)) IS NOT NULL THEN
+        RETURN;
+    END IF;
+    PERFORM pg_advisory_xact_lock(hashtextextended('journal index', 0));
     EXECUTE format(
         'CREATE INDEX IF NOT EXISTS embeddings_hnsw_%1$s ON journal.embeddings '
         'USING hnsw ((vector::vector(%1$s)) vector_cosine_ops) WHERE kind = ''content'' AND dimensions = %1$s',
