@@ -204,5 +204,5 @@ async def _attempt(executor: Executor, claimed: Claimed) -> Report:
     began = time.monotonic()
     attempt = Attempt(claimed, began)
     running = asyncio.ensure_future(executor.run(attempt))
-    attempt.handle = running  # type: ignore[assignment]  # only its cancel() is used
+    attempt.handle = running  # type: ignore[assignment]  # to stop it by; its result is ours
     return Report(claimed, await running, time.monotonic() - began)

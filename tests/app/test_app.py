@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 from pydantic import BaseModel
+from structlog.testing import capture_logs
 
 from shiftboss import App, Context, Defer, chain, group
 from shiftboss.app import parents
@@ -22,6 +24,7 @@ from shiftboss.model.errors import (
 )
 from shiftboss.model.task import Status
 from shiftboss.worker.handlers import BadArguments, Handlers
+from tests.conftest import outage
 
 app = App("test")
 
@@ -76,6 +79,16 @@ async def anything(**named: object) -> int:
 @app.task()
 async def liar() -> int:
     return "not a number"  # type: ignore[return-value]
+
+
+begun, go_on = asyncio.Event(), asyncio.Event()
+
+
+@app.task()
+async def gated() -> str:
+    begun.set()
+    await go_on.wait()
+    return "after all"
 
 
 @app.task("other.name")
@@ -148,6 +161,19 @@ async def test_waiting_has_an_end_and_the_task_goes_on(opened: App) -> None:
     await handle.cancel("changed my mind")
     with pytest.raises(TaskCancelled, match="changed my mind"):
         await handle.result(timeout=5)
+
+
+async def test_waiting_outlives_an_outage(opened: App, eventually: Callable[..., Awaitable[Any]]) -> None:
+    begun.clear()
+    go_on.clear()
+    async with app.worker():
+        waiting = asyncio.create_task((await gated.enqueue()).result(timeout=60))
+        await asyncio.wait_for(begun.wait(), 20)
+        with capture_logs() as logs:
+            async with outage(await app.database()):
+                await eventually(lambda: waiting.done() or [e for e in logs if "is away" in e["event"]], 30)
+        go_on.set()
+        assert await waiting == "after all"
 
 
 async def test_a_task_that_is_not_there(opened: App) -> None:

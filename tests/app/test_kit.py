@@ -76,6 +76,20 @@ async def test_the_clock_makes_retries_due(kit: Kit) -> None:
     assert (await (await flaky.enqueue(1)).look())["created_at"].year != 2030
 
 
+async def test_deadlines_go_by_the_clock_of_the_database(kit: Kit) -> None:
+    began = await kit.freeze(datetime(2020, 1, 1, tzinfo=UTC))
+    terms = {"deadline": began + timedelta(hours=1)}
+    await spread.options(**terms).enqueue(0)
+    [in_time] = await kit.drain()
+    assert isinstance(in_time.outcome, Complete), "this host says that it is years late"
+    late = await spread.options(**terms).enqueue(0)
+    await kit.move(hours=2)
+    await kit.drain()
+    row = await late.look()
+    assert row["status"] == "Failed"
+    assert "deadline" in row["error_message"]
+
+
 async def test_a_queue_alone(kit: Kit) -> None:
     await put_off.enqueue()
     assert await kit.drain("slow") == []

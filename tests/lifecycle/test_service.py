@@ -48,6 +48,29 @@ async def test_start_returns_when_ready_and_stop_ends_it() -> None:
     await service.stop()
 
 
+async def test_a_stop_before_the_start_stands() -> None:
+    service = Loop()
+    service.request_stop()
+    await service.start()
+    await asyncio.wait_for(service.wait(), 5)
+    assert not service.running
+
+
+async def test_who_watches_hears_of_an_end_that_nobody_asked_for() -> None:
+    heard: list[Service] = []
+    wanted, unwanted = Loop(deaf=True), Loop(deaf=True)
+    for service in (wanted, unwanted):
+        await service.start()
+        service.watch(heard.append)
+    await wanted.stop()
+    assert unwanted._task is not None
+    unwanted._task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await unwanted.wait()
+    await asyncio.sleep(0)
+    assert heard == [unwanted]
+
+
 async def test_an_error_before_ready_leaves_through_start() -> None:
     with pytest.raises(ValueError, match="early"):
         await Loop(fail_early=True).start()

@@ -25,7 +25,11 @@ def start_worker(db: Database) -> StartWorker:
 
     @asynccontextmanager
     async def start(
-        handlers: Handlers, name: str = "w1", spool_dir: Any = None, **settings: Any
+        handlers: Handlers,
+        name: str = "w1",
+        spool_dir: Any = None,
+        by: Database | None = None,
+        **settings: Any,
     ) -> AsyncIterator[Worker]:
         chosen = WorkerSettings(
             **({"beat_seconds": 0.2, "poll_seconds": 0.2, "grace_seconds": 5.0} | settings)
@@ -37,7 +41,8 @@ def start_worker(db: Database) -> StartWorker:
             incarnation=uuid4(),
             lease_seconds=chosen.lease_seconds,
         )
-        worker = Worker(DatabaseSource(db), handlers, member, chosen, db=db, spool_dir=spool_dir)
+        source = DatabaseSource(by or db)
+        worker = Worker(source, handlers, member, chosen, db=by or db, spool_dir=spool_dir)
         async with worker:
             yield worker
 

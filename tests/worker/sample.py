@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from shiftboss.worker.handlers import Handlers
@@ -26,11 +27,27 @@ async def wait_for(path: str) -> str:
     return "seen"
 
 
-@handlers.task("die")
-def die() -> None:
-    os._exit(7)
-
-
 @handlers.task("block_loop")
-async def block_loop(seconds: float) -> None:
-    time.sleep(seconds)
+async def block_loop(path: str) -> None:
+    """Never gives the loop a chance."""
+    Path(path + ".started").touch()
+    while True:
+        time.sleep(3600)
+
+
+@handlers.task("deaf")
+async def deaf(path: str) -> None:
+    """Does not take no for an answer."""
+    Path(path + ".started").touch()
+    while True:
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(3600)
+
+
+@handlers.task("fork")
+async def fork(path: str) -> int:
+    """Comes back twice."""
+    pid = os.fork()
+    if pid == 0:
+        Path(path + ".forked").write_text(str(os.getpid()))
+    return pid

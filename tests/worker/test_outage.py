@@ -1,4 +1,4 @@
-"""A worker whose database is away for longer than its leases last."""
+"""A worker whose database is away for longer than its leases last, or on a line that went dead."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from shiftboss.worker.handlers import Handlers
 from tests.conftest import outage
 
 from .conftest import StartWorker
+from .line import Line
 
 LEASE = 4.0
 
@@ -54,3 +55,75 @@ async def test_it_stops_before_its_leases_end_and_the_task_is_done_by_one_alone(
         row = await eventually(done, timeout=30)
     assert row["result_data"] == "done"
     assert len(begun) == 2
+
+
+async def test_a_dead_line_is_noticed_before_the_leases_end(db: Database, start_worker: StartWorker) -> None:
+    handlers = Handlers()
+    began, ended = asyncio.Event(), asyncio.Event()
+
+    @handlers.task("long")
+    async def long() -> None:
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    async with (
+        Line(db.url) as line,
+        await Database.open(line.url) as by,
+        start_worker(handlers, by=by, lease_seconds=LEASE, grace_seconds=0.0),
+    ):
+        await db.tasks.enqueue([NewTask(task_type="long")])
+        await asyncio.wait_for(began.wait(), 20)
+        line.alive.clear()
+        async with asyncio.timeout(LEASE):
+            await ended.wait()
+        line.alive.set()
+
+
+async def test_what_a_slow_claim_brings_is_not_taken_back_meanwhile(
+    db: Database, start_worker: StartWorker, eventually: Callable[..., Any]
+) -> None:
+    """The database has given it out long ago; the worker, whose beats go on, has not heard of it yet."""
+    handlers = Handlers()
+
+    @handlers.task("t")
+    async def t() -> str:
+        return "done"
+
+    [made] = await db.tasks.enqueue([NewTask(task_type="t")])
+    async with (
+        Line(db.url, hush=b"shiftboss.claim(") as line,
+        await Database.open(line.url, min_size=3) as by,
+        start_worker(handlers, by=by),
+    ):
+        ago = "UPDATE tasks SET generation_started_at = generation_started_at - interval '20 seconds'"
+
+        async def given() -> bool:
+            return await db.execute(f"{ago} WHERE status = 'In Progress'") == 1
+
+        await eventually(given)
+
+        async def beats() -> Any:
+            row = await db.workers.get("w1")
+            return row and row["last_heartbeat"]
+
+        for _ in range(3):
+            last = await beats()
+            await eventually(lambda last=last: _after(beats, last))
+        row = await db.tasks.get(made.id)
+        assert row is not None
+        assert row["status"] == "In Progress"
+        line.spoken.set()
+
+        async def done() -> bool:
+            row = await db.tasks.get(made.id)
+            return row is not None and row["status"] == "Complete"
+
+        await eventually(done)
+    assert [attempt["outcome"] for attempt in await db.tasks.attempts(made.id)] == ["complete"]
+
+
+async def _after(beats: Callable[[], Any], last: Any) -> bool:
+    return bool(await beats() > last)

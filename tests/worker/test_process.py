@@ -23,7 +23,9 @@ from shiftboss.db import Database
 from shiftboss.db.embedded import EmbeddedServer
 from shiftboss.db.layout import Layout
 from shiftboss.db.migrate import migrate
+from shiftboss.lifecycle.processes import identity
 from shiftboss.model.task import NewTask
+from tests.worker.test_delivery import setting
 from tests.worker.test_runtime import enqueue, finished
 
 QUICK = {
@@ -88,10 +90,71 @@ async def test_a_second_signal_ends_at_once(
     async with worker(database_url, tmp_path) as process:
         await enqueue(db, "wait_for", {"path": str(tmp_path / "gate")})
         await eventually(lambda: (tmp_path / "gate.started").exists(), 60)
+        await eventually(lambda: _told(process), 10)
+        assert process.returncode == 128 + signal.SIGTERM
+
+
+async def test_a_second_signal_ends_a_blocked_loop(
+    db: Database, database_url: str, tmp_path: Path, eventually: Callable[..., Any]
+) -> None:
+    async with worker(database_url, tmp_path) as process:
+        await enqueue(db, "block_loop", {"path": str(tmp_path / "gate")})
+        await eventually(lambda: (tmp_path / "gate.started").exists(), 60)
+        await eventually(lambda: _told(process), 10)
+        assert process.returncode == 128 + signal.SIGTERM
+
+
+def _told(process: asyncio.subprocess.Process) -> bool:
+    """Tell it to end, again and again: two signals that come together are one. True: it has."""
+    with suppress(ProcessLookupError):
         process.send_signal(signal.SIGTERM)
-        await asyncio.sleep(0.2)
+    return process.returncode is not None
+
+
+@pytest.mark.parametrize("kind", ["wait_for", "deaf"])
+async def test_sigterm_hands_back_what_does_not_end_in_time(
+    db: Database, database_url: str, tmp_path: Path, eventually: Callable[..., Any], kind: str
+) -> None:
+    async with worker(database_url, tmp_path, SHIFTBOSS_WORKER_GRACE_SECONDS="0.5") as process:
+        id = await enqueue(db, kind, {"path": str(tmp_path / "gate")})
+        await eventually(lambda: (tmp_path / "gate.started").exists(), 60)
         process.send_signal(signal.SIGTERM)
-        assert await asyncio.wait_for(process.wait(), 5) == 128 + signal.SIGTERM
+        assert await asyncio.wait_for(process.wait(), 30) == 0
+    row = await db.tasks.get(id)
+    assert row is not None
+    assert (row["status"], row["attempts"], row["worker_id"]) == ("Queued", 0, None)
+    assert row["wait_reason"] == "its worker stopped"
+
+
+async def test_a_handler_that_forks_leaves_one_worker_process(
+    db: Database, database_url: str, tmp_path: Path, eventually: Callable[..., Any]
+) -> None:
+    async with worker(database_url, tmp_path):
+        row = await finished(db, await enqueue(db, "fork", {"path": str(tmp_path / "f")}), 60)
+        copy = int((tmp_path / "f.forked").read_text())
+        assert row["result_data"] == copy
+        await eventually(lambda: identity(copy) is None)
+        assert (await finished(db, await enqueue(db, "echo", {"text": "on"})))["result_data"] == "on"
+
+
+async def test_results_for_a_read_only_database_outlive_the_worker(
+    db: Database, database_url: str, tmp_path: Path, eventually: Callable[..., Any]
+) -> None:
+    gate, spool = tmp_path / "gate", tmp_path / "spool"
+    patient = {"SHIFTBOSS_WORKER_LEASE_SECONDS": "60"}
+    async with worker(database_url, tmp_path, "first", **patient) as first:
+        id = await enqueue(db, "wait_for", {"path": str(gate)})
+        await eventually(lambda: (tmp_path / "gate.started").exists(), 60)
+        async with setting(db, "default_transaction_read_only", "on"):
+            gate.touch()
+            await eventually(lambda: list(spool.glob("*.reports")), 20)
+            first.kill()
+            await first.wait()
+    async with worker(database_url, tmp_path, "second"), await Database.open(database_url) as fresh:
+        row = await finished(fresh, id, 60)
+        assert (row["status"], row["result_data"], row["attempts"]) == ("Complete", "seen", 0)
+        assert row["worker_id"] == "first"
+        await eventually(lambda: not list(spool.glob("*.reports")))
 
 
 async def test_a_killed_workers_task_runs_again_elsewhere(

@@ -9,11 +9,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from uuid import UUID
 
+import structlog
+
 from shiftboss.db import Database
 from shiftboss.db.listen import listen
 from shiftboss.lifecycle import sleep
-from shiftboss.model.errors import NotFound, ResultTimeout
+from shiftboss.model.errors import DatabaseUnavailable, NotFound, ResultTimeout
 from shiftboss.model.task import Result
+
+log = structlog.get_logger()
 
 CHANNEL = "shiftboss_results"
 LOOK_SECONDS = 0.01
@@ -45,8 +49,7 @@ class Mailbox:
             while True:
                 woken.clear()
                 left = [id for id in ids if id not in done]
-                found = await self._db.tasks.watch(left)
-                _require(left, found)
+                found = await self._look(left)
                 done |= {result.id: result for result in found if result.done}
                 if len(done) == len(set(ids)):
                     return [done[id] for id in ids]
@@ -55,6 +58,18 @@ class Mailbox:
                     raise ResultTimeout(next(id for id in left if id not in done), timeout)
                 if await sleep(pause, woken) and len(left) > 1:  # those that end together are one look
                     await asyncio.sleep(LOOK_SECONDS)
+
+    async def _look(self, ids: Sequence[UUID]) -> list[Result]:
+        """How they stand; nothing is known of them while the database is away."""
+        try:
+            found = await self._db.tasks.watch(ids)
+        except DatabaseUnavailable as error:
+            if self._db.closed:
+                raise
+            log.warning("results are waited for, but the database is away", reason=error.message)
+            return []
+        _require(ids, found)
+        return found
 
     @contextmanager
     def _waits(self, ids: Sequence[UUID]) -> Iterator[asyncio.Event]:

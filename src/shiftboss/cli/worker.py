@@ -51,7 +51,7 @@ def worker(
         settings = settings.model_copy(update={"worker": chosen})
     name = id or component or f"{socket.gethostname()}:{os.getpid()}"
     configure_logs(log_level, worker_id=name)
-    post = Post(id=name, queues=queue or None, component=component)
+    post = Post(id=name, queues=queue or None)
     with seated() as seat:
         app = load(target)
         handlers = handlers_of(app)

@@ -158,6 +158,10 @@ class Database:
     def vectorizers(self) -> Vectorizers:
         return Vectorizers(self)
 
+    @property
+    def closed(self) -> bool:
+        return self._pool.closed
+
     async def close(self) -> None:
         """Give back all connections, and the embedded server if this was one of its users."""
         await self._pool.close()

@@ -42,7 +42,6 @@ class Post:
 
     id: str
     queues: list[str] | None = None
-    component: str | None = None
 
 
 def load(target: str) -> Any:

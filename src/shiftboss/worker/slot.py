@@ -105,7 +105,6 @@ class SlotBeat(Service):
     ) -> None:
         """`ending` is set when the process begins to stop."""
         super().__init__()
-        self.paused = False
         self._ending = ending or asyncio.Event()
         self._db, self._component, self._host = db, component, host
         self._every = every
@@ -176,5 +175,3 @@ class SlotBeat(Service):
         if row is None:
             log.error("this process has lost its slot: ending", component=self._component)
             self._on_lost()
-        else:
-            self.paused = row["paused"]
