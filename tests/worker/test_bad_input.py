@@ -36,8 +36,13 @@ async def ended(db: Database, ids: list[Any], eventually: Callable[..., Any]) ->
 
 @pytest.mark.parametrize(
     "column",
-    ["""params = '{"n": 1e400}'""", f"params = '{DEEP}'", """metadata = '{"n": 1e400}'"""],
-    ids=["huge number", "deep", "metadata"],
+    [
+        """params = '{"n": 1e400}'""",
+        f"params = '{DEEP}'",
+        """metadata = '{"n": 1e400}'""",
+        "deadline = 'infinity'",
+    ],
+    ids=["huge number", "deep", "metadata", "deadline"],
 )
 async def test_a_row_that_can_not_be_read_fails_alone(
     db: Database, start_worker: StartWorker, eventually: Callable[..., Any], column: str
@@ -49,7 +54,9 @@ async def test_a_row_that_can_not_be_read_fails_alone(
         return 1
 
     ids = [await enqueue(db, "any", {"n": n}) for n in range(5)]
-    await db.execute(f"UPDATE tasks SET {column} WHERE id = %s", [ids[2]])
+    async with db.transaction() as conn:
+        await conn.execute("SET LOCAL session_replication_role = replica")  # a row older than the checks
+        await conn.execute(f"UPDATE tasks SET {column} WHERE id = %s", [ids[2]])
     async with start_worker(handlers) as worker:
         rows = await ended(db, ids, eventually)
         assert worker.running

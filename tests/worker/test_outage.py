@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from shiftboss.db import Database
 from shiftboss.model.task import NewTask
 from shiftboss.worker.handlers import Handlers
@@ -123,6 +125,40 @@ async def test_what_a_slow_claim_brings_is_not_taken_back_meanwhile(
 
         await eventually(done)
     assert [attempt["outcome"] for attempt in await db.tasks.attempts(made.id)] == ["complete"]
+
+
+@pytest.mark.parametrize("answered", [True, False])
+async def test_a_stop_does_not_wait_for_a_claim_and_runs_nothing_of_it(
+    db: Database, start_worker: StartWorker, eventually: Callable[..., Any], answered: bool
+) -> None:
+    handlers = Handlers()
+    ran: list[str] = []
+
+    @handlers.task("t")
+    async def t() -> None:
+        ran.append("t")
+
+    async def status() -> str:
+        row = await db.tasks.get(made.id)
+        assert row is not None
+        return f"{row['status']} {row['attempts']}"
+
+    async def given() -> bool:
+        return await status() == "In Progress 0"
+
+    [made] = await db.tasks.enqueue([NewTask(task_type="t")])
+    async with (
+        Line(db.url, hush=b"shiftboss.claim(") as line,
+        await Database.open(line.url, min_size=3) as by,
+        start_worker(handlers, by=by, grace_seconds=20) as worker,
+    ):
+        await eventually(given)
+        worker.request_stop()
+        if answered:
+            line.spoken.set()
+        await asyncio.wait_for(worker.wait(), 10)
+        assert await status() == "Queued 0"
+    assert ran == []
 
 
 async def _after(beats: Callable[[], Any], last: Any) -> bool:
