@@ -11,6 +11,7 @@ from uuid import UUID
 import pytest
 
 from shiftboss.db import Database
+from shiftboss.db.migrate import migrate
 from shiftboss.model.errors import DatabaseError, UsageError
 from shiftboss.model.task import NewTask, new_id
 from tests.queue.test_queue import enqueue, finish, status
@@ -87,6 +88,32 @@ async def test_terms_that_would_stop_every_claim_do_not_go_in(db: Database, colu
 async def test_absurd_terms_are_refused_before_they_are_sent(terms: dict[str, Any], word: str) -> None:
     with pytest.raises(UsageError, match=word):
         NewTask(**({"task_type": "t"} | terms)).check()
+
+
+async def test_old_rows_are_brought_within_the_bounds(db: Database, database_url: str) -> None:
+    """A database of before: rows that nobody refused, functions with other arguments."""
+    await db.execute("DELETE FROM shiftboss.migrations WHERE name LIKE '%0063%'")
+    await db.execute("ALTER TABLE tasks DISABLE TRIGGER USER")
+    await db.execute(
+        "INSERT INTO shiftboss.lanes SELECT shiftboss.lane_of('default', 't', 5::int2, NULL, NULL), 'default', 't', 5"
+    )
+    await db.execute(
+        "INSERT INTO tasks (task_type, deadline, timeout, backoff_max, concurrency_key, dedup_key) VALUES "
+        "('t', 'infinity', '90000000 years', '200 years', %(key)s, repeat('a', 20000)), "
+        "(%(key)s, NULL, NULL, NULL, NULL, NULL), ('t', '2100-01-01', '1 s', '1 s', 'k', 'd')",
+        {"key": LONG},
+    )
+    await db.execute("ALTER TABLE tasks ENABLE TRIGGER USER")
+    await db.execute(
+        "CREATE FUNCTION shiftboss.lose_worker(text[], text, text, boolean) RETURNS int LANGUAGE sql AS 'SELECT 1'"
+    )
+    assert (await migrate(database_url)).applied
+    claimed = {task.deadline: task.timeout for task in await db.tasks.claim("w", 10)}
+    assert claimed.keys() == {None, datetime(2100, 1, 1, tzinfo=UTC)}
+    assert claimed[None] is not None
+    assert await db.workers.lose_worker(["w"]) == 2
+    rows = await db.fetch("SELECT status FROM tasks WHERE task_type <> 't'")
+    assert [row["status"] for row in rows] == ["Failed"]
 
 
 async def test_a_running_task_keeps_its_lane_and_can_be_claimed_again(db: Database) -> None:

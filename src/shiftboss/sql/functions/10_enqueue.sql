@@ -11,12 +11,10 @@ CREATE OR REPLACE FUNCTION shiftboss.priority_of(p_origin text) RETURNS smallint
 $$;
 
 -- Terms that go in well and hurt later: no client can read such a time, no index holds such a key, and every claim that
--- meets it fails. Not CHECKs, as PostgreSQL prepares those anew for every statement: seven cost a claim of one a twentieth.
+-- meets it fails. Not CHECKs, as PostgreSQL prepares those anew for every statement: they cost a claim of one a twentieth.
 CREATE OR REPLACE FUNCTION shiftboss.check_terms(t public.tasks) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     v_wrong text := CASE
-        WHEN octet_length(t.task_type) > 500 THEN 'task_type is longer than 500 bytes'
-        WHEN octet_length(t.queue) > 500 THEN 'queue is longer than 500 bytes'
         WHEN octet_length(t.dedup_key) > 1000 THEN 'dedup_key is longer than 1000 bytes'
         WHEN octet_length(t.concurrency_key) > 1000 THEN 'concurrency_key is longer than 1000 bytes'
         WHEN t.deadline <= '2000-01-01 00:00+00' OR t.deadline >= '2200-01-01 00:00+00' THEN 'deadline is not a sensible time'
@@ -28,6 +26,16 @@ BEGIN
             HINT = 'Long text belongs into params; a key may be a hash of it.';
     END IF;
 END $$;
+
+-- The names of a task are those of its lane: looked at when a lane is new, not with every task.
+CREATE OR REPLACE FUNCTION shiftboss.refuse_lane() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION '% is longer than 500 bytes', CASE WHEN octet_length(NEW.queue) > 500 THEN 'queue' ELSE 'task_type' END
+        USING ERRCODE = 'check_violation', HINT = 'Long text belongs into params.';
+END $$;
+
+CREATE OR REPLACE TRIGGER refuse_lane BEFORE INSERT ON shiftboss.lanes FOR EACH ROW
+    WHEN (octet_length(NEW.queue) > 500 OR octet_length(NEW.task_type) > 500) EXECUTE FUNCTION shiftboss.refuse_lane();
 
 CREATE OR REPLACE FUNCTION shiftboss.check_changed_terms() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -149,16 +157,16 @@ BEGIN
     ON CONFLICT (key) DO UPDATE SET value = excluded.value;
 END $$;
 
--- The payload limit stands in the trigger itself, so that no INSERT has to look it up.
+-- The payload limit stands in the trigger itself, so that no INSERT has to look it up. Its condition is kept short, as
+-- PostgreSQL reads it anew for every statement.
 CREATE OR REPLACE FUNCTION shiftboss.guard_tasks() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     EXECUTE format($trigger$
         CREATE OR REPLACE TRIGGER prepare_task BEFORE INSERT ON public.tasks FOR EACH ROW
         WHEN (NEW.depends_on IS NOT NULL OR NEW.origin IS NOT NULL OR NEW.requires IS NOT NULL
-              OR pg_column_size(NEW.params) > %s OR octet_length(NEW.task_type) > 500 OR octet_length(NEW.queue) > 500
-              OR octet_length(NEW.dedup_key) > 1000 OR octet_length(NEW.concurrency_key) > 1000
+              OR pg_column_size(NEW.params) > %s OR octet_length(concat(NEW.dedup_key, NEW.concurrency_key)) > 1000
               OR NEW.deadline <= '2000-01-01 00:00+00' OR NEW.deadline >= '2200-01-01 00:00+00'
-              OR NEW.timeout > interval '10 years' OR NEW.backoff_max > interval '10 years')
+              OR greatest(NEW.timeout, NEW.backoff_max) > interval '10 years')
         EXECUTE FUNCTION shiftboss.prepare_task()$trigger$, shiftboss.payload_limit());
 END $$;
 
@@ -175,7 +183,7 @@ CREATE OR REPLACE TRIGGER follow_payload_limit AFTER INSERT OR UPDATE OR DELETE 
     FOR EACH ROW EXECUTE FUNCTION shiftboss.follow_payload_limit();
 -- AFTER, as a BEFORE trigger makes every update of a task fetch and lock its row once more, of these columns or not.
 CREATE OR REPLACE TRIGGER check_changed_terms
-    AFTER UPDATE OF task_type, queue, dedup_key, concurrency_key, deadline, timeout, backoff_max ON public.tasks
+    AFTER UPDATE OF dedup_key, concurrency_key, deadline, timeout, backoff_max ON public.tasks
     FOR EACH ROW EXECUTE FUNCTION shiftboss.check_changed_terms();
 CREATE OR REPLACE TRIGGER announce_tasks AFTER INSERT ON public.tasks REFERENCING NEW TABLE AS arrived
     FOR EACH STATEMENT EXECUTE FUNCTION shiftboss.announce_tasks();
@@ -222,9 +230,9 @@ BEGIN
         RAISE EXCEPTION 'enqueue takes a JSON array of tasks' USING ERRCODE = 'invalid_parameter_value',
             HINT = 'For example: SELECT * FROM shiftboss.enqueue(''[{"task_type": "resize", "params": {"id": 7}}]'')';
     END IF;
-    SELECT bool_or(k = 'depends_on'), min(k) FILTER (WHERE k NOT IN ('id', 'task_type', 'params', 'queue', 'priority', 'origin', 'tenant', 'run_at', 'delay', 'deadline',
-        'timeout', 'dedup_key', 'concurrency_key', 'max_attempts', 'backoff', 'backoff_factor', 'backoff_max',
-        'depends_on', 'on_dependency_failure', 'requires', 'region', 'run_id', 'metadata'))
+    SELECT bool_or(k = 'depends_on'), min(k) FILTER (WHERE k NOT IN ('id', 'task_type', 'params', 'queue', 'priority', 'origin',
+        'tenant', 'run_at', 'delay', 'deadline', 'timeout', 'dedup_key', 'concurrency_key', 'max_attempts', 'backoff',
+        'backoff_factor', 'backoff_max', 'depends_on', 'on_dependency_failure', 'requires', 'region', 'run_id', 'metadata'))
     INTO v_linked, v_key FROM jsonb_array_elements(p_tasks) t, jsonb_object_keys(t) k;
     IF v_key IS NOT NULL THEN
         RAISE EXCEPTION 'a task has no field "%"', v_key USING ERRCODE = 'invalid_parameter_value';

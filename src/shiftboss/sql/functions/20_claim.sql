@@ -27,6 +27,16 @@ CREATE OR REPLACE FUNCTION shiftboss.ending(p_worker public.workers) RETURNS boo
         OR coalesce(p_worker.metadata ->> 'orchestrator_status', '') IN ('terminating', 'terminated')
 $$;
 
+-- What holds back a task of this queue and type. PostgreSQL puts the bodies in the place of the calls.
+CREATE OR REPLACE FUNCTION shiftboss.limits_of(p_queue text, p_task_type text) RETURNS SETOF shiftboss.limits
+LANGUAGE sql STABLE ROWS 1 AS $$
+    SELECT * FROM shiftboss.limits WHERE (kind = 'queue' AND name = p_queue) OR (kind = 'task_type' AND name = p_task_type)
+$$;
+CREATE OR REPLACE FUNCTION shiftboss.pauses_of(p_queue text, p_task_type text) RETURNS SETOF shiftboss.pauses
+LANGUAGE sql STABLE ROWS 1 AS $$
+    SELECT * FROM shiftboss.pauses WHERE (kind = 'queue' AND name = p_queue) OR (kind = 'task_type' AND name = p_task_type)
+$$;
+
 -- How many more tasks of this lane its limits allow now. The caller holds the limits' row locks, so the answer stays true.
 CREATE OR REPLACE FUNCTION shiftboss.headroom(p_queue text, p_task_type text, p_now timestamptz) RETURNS int
 LANGUAGE plpgsql AS $$
@@ -34,8 +44,7 @@ DECLARE
     v_room int := 1000000;
     l shiftboss.limits;
 BEGIN
-    FOR l IN SELECT * FROM shiftboss.limits
-             WHERE (kind = 'queue' AND name = p_queue) OR (kind = 'task_type' AND name = p_task_type) LOOP
+    FOR l IN SELECT * FROM shiftboss.limits_of(p_queue, p_task_type) LOOP
         IF l.max_running IS NOT NULL THEN
             v_room := least(v_room, l.max_running - (SELECT count(*) FROM public.tasks WHERE status = 'In Progress'
                 AND CASE l.kind WHEN 'queue' THEN queue ELSE task_type END = l.name)::int);
@@ -167,12 +176,10 @@ BEGIN
             array_agg(coalesce(l.tenant, '')) FILTER (WHERE NOT l.limited) AS tenants,
             array_agg(coalesce(m.mark, '-infinity')) FILTER (WHERE NOT l.limited) AS marks,
             array_agg(l.lane) FILTER (WHERE l.limited) AS narrow
-        FROM (SELECT DISTINCT ON (l.lane) l.*, EXISTS (SELECT FROM shiftboss.limits x WHERE
-                  (x.kind = 'queue' AND x.name = l.queue) OR (x.kind = 'task_type' AND x.name = l.task_type)) AS limited
+        FROM (SELECT DISTINCT ON (l.lane) l.*, EXISTS (SELECT FROM shiftboss.limits_of(l.queue, l.task_type)) AS limited
               FROM shiftboss.lanes l
               WHERE shiftboss.capable(w, l.queue, l.task_type, l.requires)
-                AND NOT EXISTS (SELECT FROM shiftboss.pauses p WHERE
-                    (p.kind = 'queue' AND p.name = l.queue) OR (p.kind = 'task_type' AND p.name = l.task_type))) l
+                AND NOT EXISTS (SELECT FROM shiftboss.pauses_of(l.queue, l.task_type))) l
         LEFT JOIN unnest(p_mark_lanes, p_mark_times) m (lane, mark) ON m.lane = l.lane
         GROUP BY l.priority ORDER BY l.priority DESC
     LOOP
@@ -274,20 +281,17 @@ BEGIN
         SELECT t.id FROM public.tasks t
         WHERE t.id = ANY (p_ids) AND t.status = 'Queued' AND t.hold IS NULL AND coalesce(t.run_at, t.created_at) <= v_now
           AND shiftboss.capable(w, t.queue, t.task_type, t.requires)
-          AND NOT EXISTS (SELECT FROM shiftboss.pauses p WHERE
-              (p.kind = 'queue' AND p.name = t.queue) OR (p.kind = 'task_type' AND p.name = t.task_type))
-          AND NOT EXISTS (SELECT FROM shiftboss.limits x WHERE
-              (x.kind = 'queue' AND x.name = t.queue) OR (x.kind = 'task_type' AND x.name = t.task_type))
+          AND NOT EXISTS (SELECT FROM shiftboss.pauses_of(t.queue, t.task_type))
+          AND NOT EXISTS (SELECT FROM shiftboss.limits_of(t.queue, t.task_type))
         FOR UPDATE SKIP LOCKED) t;
     RETURN QUERY SELECT * FROM shiftboss.take(v_ids, p_worker, p_lease);
     PERFORM shiftboss.lock_limits(p_ids);
     FOR one IN
         SELECT DISTINCT shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires) AS lane, t.queue, t.task_type
         FROM public.tasks t
-        JOIN shiftboss.limits x ON (x.kind = 'queue' AND x.name = t.queue) OR (x.kind = 'task_type' AND x.name = t.task_type)
-        WHERE t.id = ANY (p_ids) AND t.status = 'Queued' AND shiftboss.capable(w, t.queue, t.task_type, t.requires)
-          AND NOT EXISTS (SELECT FROM shiftboss.pauses p WHERE
-              (p.kind = 'queue' AND p.name = t.queue) OR (p.kind = 'task_type' AND p.name = t.task_type))
+        WHERE t.id = ANY (p_ids) AND t.status = 'Queued' AND EXISTS (SELECT FROM shiftboss.limits_of(t.queue, t.task_type))
+          AND shiftboss.capable(w, t.queue, t.task_type, t.requires)
+          AND NOT EXISTS (SELECT FROM shiftboss.pauses_of(t.queue, t.task_type))
         ORDER BY 1
     LOOP
         RETURN QUERY SELECT * FROM shiftboss.take(shiftboss.pick_limited(one.lane, one.queue, one.task_type,

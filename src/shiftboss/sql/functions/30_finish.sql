@@ -197,7 +197,8 @@ BEGIN
         array_agg(DISTINCT queue) FILTER (WHERE status = 'Queued')
     INTO v_done, v_parents, v_awaited, v_types, v_keys, v_queues FROM ended;
     PERFORM shiftboss.after_end(v_parents, v_awaited, v_types, v_keys, v_queues);
-    RETURN CASE WHEN v_done = cardinality(p_ids) THEN '{}' ELSE shiftboss.stale(p_ids, p_leases, NULL, p_outcomes || '{failed,timeout}') END;
+    RETURN CASE WHEN v_done = cardinality(p_ids) THEN '{}'
+        ELSE shiftboss.stale(p_ids, p_leases, NULL, p_outcomes || '{failed,timeout}') END;
 END $$;
 
 -- Give tasks back without spending an attempt: for a while (p_delays, with the reason that `why` shows) or at once.

@@ -128,11 +128,15 @@ CREATE OR REPLACE AGGREGATE shiftboss.sum_buckets(bigint[]) (
 
 -- Add what a worker did: [{"queue", "task_type", "completed", "failed", "seconds", "buckets": [..]}].
 CREATE OR REPLACE FUNCTION shiftboss.count_work(p_worker text, p_stats jsonb) RETURNS void LANGUAGE sql AS $$
-    INSERT INTO shiftboss.stats AS s (minute, worker_id, queue, task_type, completed, failed, seconds, buckets)
-    SELECT date_trunc('minute', shiftboss.now()), p_worker, x.queue, x.task_type, coalesce(x.completed, 0),
-        coalesce(x.failed, 0), coalesce(x.seconds, 0), coalesce(x.buckets, '{}')
+    SELECT shiftboss.add_stats(array_agg(ROW(date_trunc('minute', shiftboss.now()), p_worker, x.queue, x.task_type,
+        coalesce(x.completed, 0), coalesce(x.failed, 0), coalesce(x.seconds, 0), coalesce(x.buckets, '{}'))::shiftboss.stats))
     FROM jsonb_to_recordset(p_stats) AS x (queue text, task_type text, completed bigint, failed bigint,
         seconds double precision, buckets bigint[])
+$$;
+
+-- In one order, so that two who add to the same rows do not wait for each other.
+CREATE OR REPLACE FUNCTION shiftboss.add_stats(p_rows shiftboss.stats[]) RETURNS void LANGUAGE sql AS $$
+    INSERT INTO shiftboss.stats AS s SELECT * FROM unnest(p_rows) ORDER BY minute, worker_id, queue, task_type
     ON CONFLICT (minute, worker_id, queue, task_type) DO UPDATE SET
         completed = s.completed + excluded.completed, failed = s.failed + excluded.failed,
         seconds = s.seconds + excluded.seconds, buckets = shiftboss.add_buckets(s.buckets, excluded.buckets)

@@ -220,13 +220,10 @@ CREATE OR REPLACE FUNCTION shiftboss.tidy_stats(p_older interval) RETURNS void L
         AND NOT EXISTS (SELECT FROM public.workers w WHERE w.id = s.worker_id);
     WITH old AS (
         DELETE FROM shiftboss.stats WHERE minute > '-infinity' AND minute < shiftboss.now() - p_older RETURNING *)
-    INSERT INTO shiftboss.stats AS s (minute, worker_id, queue, task_type, completed, failed, seconds, buckets)
-    SELECT '-infinity', o.worker_id, o.queue, o.task_type, sum(o.completed), sum(o.failed), sum(o.seconds),
-        shiftboss.sum_buckets(o.buckets)
-    FROM old o WHERE EXISTS (SELECT FROM public.workers w WHERE w.id = o.worker_id) GROUP BY 2, 3, 4
-    ON CONFLICT (minute, worker_id, queue, task_type) DO UPDATE SET
-        completed = s.completed + excluded.completed, failed = s.failed + excluded.failed,
-        seconds = s.seconds + excluded.seconds, buckets = shiftboss.add_buckets(s.buckets, excluded.buckets);
+    SELECT shiftboss.add_stats(array_agg(ROW('-infinity'::timestamptz, x.*)::shiftboss.stats)) FROM (
+        SELECT o.worker_id, o.queue, o.task_type, sum(o.completed)::bigint, sum(o.failed)::bigint, sum(o.seconds),
+            shiftboss.sum_buckets(o.buckets)
+        FROM old o WHERE EXISTS (SELECT FROM public.workers w WHERE w.id = o.worker_id) GROUP BY 1, 2, 3) x
 $$;
 
 -- Why does this task wait? One row per reason, with what to do about it; a task that does not wait says how it stands.
@@ -273,15 +270,13 @@ BEGIN
             ELSE 'wait, or enqueue it again without a time' END;
         RETURN NEXT;
     END IF;
-    FOR p IN SELECT x.kind, x.name, x.reason, x.paused_at FROM shiftboss.pauses x
-             WHERE (x.kind = 'queue' AND x.name = t.queue) OR (x.kind = 'task_type' AND x.name = t.task_type) LOOP
+    FOR p IN SELECT * FROM shiftboss.pauses_of(t.queue, t.task_type) LOOP
         reason := 'paused'; v_found := true;
         detail := format('%s %s is paused since %s%s', replace(p.kind, '_', ' '), p.name, p.paused_at, coalesce(': ' || p.reason, ''));
         advice := format('shiftboss queues resume %s%s', CASE p.kind WHEN 'task_type' THEN '--type ' ELSE '' END, p.name);
         RETURN NEXT;
     END LOOP;
-    FOR l IN SELECT * FROM shiftboss.limits x
-             WHERE (x.kind = 'queue' AND x.name = t.queue) OR (x.kind = 'task_type' AND x.name = t.task_type) LOOP
+    FOR l IN SELECT * FROM shiftboss.limits_of(t.queue, t.task_type) LOOP
         SELECT count(*) INTO v_running FROM public.tasks r WHERE r.status = 'In Progress'
             AND CASE l.kind WHEN 'queue' THEN r.queue ELSE r.task_type END = l.name;
         IF v_running >= l.max_running THEN

@@ -75,12 +75,11 @@ RETURNS TABLE (lane bigint, queue text, task_type text, priority smallint, tenan
     ids uuid[], regions text[], last_ready timestamptz)
 LANGUAGE sql AS $$
     SELECT l.lane, l.queue, l.task_type, l.priority, l.tenant, coalesce(n.weight, 1), l.requires, h.ids, h.regions, h.last_ready
-    FROM (SELECT DISTINCT ON (x.lane) x.* FROM shiftboss.lanes x WHERE NOT EXISTS (SELECT FROM shiftboss.pauses p WHERE
-              (p.kind = 'queue' AND p.name = x.queue) OR (p.kind = 'task_type' AND p.name = x.task_type))) l
+    FROM (SELECT DISTINCT ON (x.lane) x.* FROM shiftboss.lanes x
+          WHERE NOT EXISTS (SELECT FROM shiftboss.pauses_of(x.queue, x.task_type))) l
     LEFT JOIN shiftboss.tenants n ON n.name = l.tenant
     LEFT JOIN unnest(p_mark_lanes, p_mark_times) m (lane, mark) ON m.lane = l.lane
-    CROSS JOIN LATERAL (SELECT CASE WHEN EXISTS (SELECT FROM shiftboss.limits x WHERE (x.kind = 'queue' AND x.name = l.queue)
-            OR (x.kind = 'task_type' AND x.name = l.task_type))
+    CROSS JOIN LATERAL (SELECT CASE WHEN EXISTS (SELECT FROM shiftboss.limits_of(l.queue, l.task_type))
         THEN least(p_limit, shiftboss.headroom(l.queue, l.task_type, shiftboss.now())) ELSE p_limit END AS room) r
     CROSS JOIN LATERAL (
         SELECT array_agg(t.id) AS ids, array_agg(t.region) AS regions, max(t.ready_at) AS last_ready
@@ -119,10 +118,8 @@ BEGIN
             WHERE w.status = 'active' AND NOT w.paused AND NOT w.draining AND NOT shiftboss.ending(w)
               AND c.status = 'Queued' AND c.hold IS NULL AND c.ready_at <= v_now
               AND shiftboss.capable(w, c.queue, c.task_type, c.requires)
-              AND NOT (v_paused AND EXISTS (SELECT FROM shiftboss.pauses p WHERE
-                  (p.kind = 'queue' AND p.name = c.queue) OR (p.kind = 'task_type' AND p.name = c.task_type)))
-              AND NOT (v_limited AND EXISTS (SELECT FROM shiftboss.limits l WHERE
-                  (l.kind = 'queue' AND l.name = c.queue) OR (l.kind = 'task_type' AND l.name = c.task_type)))
+              AND NOT (v_paused AND EXISTS (SELECT FROM shiftboss.pauses_of(c.queue, c.task_type)))
+              AND NOT (v_limited AND EXISTS (SELECT FROM shiftboss.limits_of(c.queue, c.task_type)))
         )
         UPDATE public.tasks t SET
             status = 'In Progress', worker_id = f.worker, last_worker_id = f.worker, lease = nextval('shiftboss.lease_seq'),
@@ -201,6 +198,7 @@ RETURNS int LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable
 DECLARE
     v_me xid := pg_current_xact_id()::xid;
     v_ended int;
+    v_rows shiftboss.stats[];
 BEGIN
     WITH own AS (
         SELECT t.worker_id AS worker, t.queue, t.task_type, u.outcome, u.seconds
@@ -216,18 +214,15 @@ BEGIN
         SELECT worker, queue, task_type, outcome = 'completed' AS good, count(*) AS n, sum(seconds) AS seconds,
             width_bucket(seconds, '{0.005,0.01,0.025,0.05,0.1,0.25,0.5,1,2.5,5,10,30,60,300}'::double precision[]) AS bucket
         FROM own WHERE outcome IN ('completed', 'failed', 'timeout') GROUP BY 1, 2, 3, 4, 7
-    ), counted AS (
-        INSERT INTO shiftboss.stats AS s (minute, worker_id, queue, task_type, completed, failed, seconds, buckets)
-        SELECT date_trunc('minute', shiftboss.now()), worker, queue, task_type, coalesce(sum(n) FILTER (WHERE good), 0),
-            coalesce(sum(n) FILTER (WHERE NOT good), 0), sum(seconds),
-            ARRAY(SELECT coalesce(sum(b.n), 0) FROM generate_series(0, 14) g
+    ), counted (minute, worker_id, queue, task_type, completed, failed, seconds, buckets) AS (
+        SELECT date_trunc('minute', shiftboss.now()), worker, queue, task_type, coalesce(sum(n) FILTER (WHERE good), 0)::bigint,
+            coalesce(sum(n) FILTER (WHERE NOT good), 0)::bigint, sum(seconds),
+            ARRAY(SELECT coalesce(sum(b.n), 0)::bigint FROM generate_series(0, 14) g
                   LEFT JOIN unnest(array_agg(bucket), array_agg(n)) b (bucket, n) ON b.bucket = g GROUP BY g ORDER BY g)
-        FROM binned GROUP BY worker, queue, task_type ORDER BY worker, queue, task_type
-        ON CONFLICT (minute, worker_id, queue, task_type) DO UPDATE SET
-            completed = s.completed + excluded.completed, failed = s.failed + excluded.failed,
-            seconds = s.seconds + excluded.seconds, buckets = shiftboss.add_buckets(s.buckets, excluded.buckets)
+        FROM binned GROUP BY worker, queue, task_type
     )
-    SELECT count(*) INTO v_ended FROM own;
+    SELECT (SELECT count(*) FROM own), (SELECT array_agg(ROW(c.*)::shiftboss.stats) FROM counted c) INTO v_ended, v_rows;
+    PERFORM shiftboss.add_stats(v_rows);
     RETURN v_ended;
 END $$;
 
