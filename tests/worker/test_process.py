@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import signal
-import socket
 import sys
-import tempfile
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import psutil
-import pytest
 
 from shiftboss.db import Database
 from shiftboss.db.embedded import EmbeddedServer
@@ -25,6 +20,7 @@ from shiftboss.db.layout import Layout
 from shiftboss.db.migrate import migrate
 from shiftboss.lifecycle.processes import identity
 from shiftboss.model.task import NewTask
+from tests.pooler import needs_pooler, pooler
 from tests.worker.test_delivery import setting
 from tests.worker.test_runtime import enqueue, finished
 
@@ -212,41 +208,16 @@ async def test_a_worker_lives_through_a_killed_database(
         server.release()
 
 
-@pytest.mark.skipif(
-    not Path("/usr/sbin/pgbouncer").exists() and os.environ.get("CI") != "true",
-    reason="pgbouncer is not installed",
-)
+@needs_pooler
 async def test_polling_works_through_a_transaction_pooler(
     db: Database, database_url: str, tmp_path: Path
 ) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    url = urlsplit(database_url)
-    place = Path(tempfile.mkdtemp(prefix="shiftboss-pooler-"))
-    place.chmod(0o755)  # the pooler does not run as root
-    config = place / "pgbouncer.ini"
-    config.write_text(
-        f"[databases]\n{url.path[1:]} = host={url.hostname} port={url.port} user={url.username} password={url.password}\n"
-        f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nauth_type = any\npool_mode = transaction\n"
-        "default_pool_size = 2\nunix_socket_dir =\nignore_startup_parameters = extra_float_digits\n"
-    )
-    user = ["-u", "nobody"] if os.getuid() == 0 else []
-    pooler = await asyncio.create_subprocess_exec("/usr/sbin/pgbouncer", "-q", *user, str(config))
-    try:
-        pooled = f"postgresql://{url.username}@127.0.0.1:{port}{url.path}"
-        env = {"SHIFTBOSS_DATABASE_POOLED": "true", "SHIFTBOSS_WORKER_LISTEN": "false"}
-        async with worker(pooled, tmp_path, **env):
-            made = await db.tasks.enqueue(
-                [NewTask(task_type="echo", params={"text": str(n)}) for n in range(30)]
-            )
-            rows = [await finished(db, task.id, 60) for task in made]
-        assert {row["result_data"] for row in rows} == {str(n) for n in range(30)}
-    finally:
-        with suppress(ProcessLookupError):
-            pooler.kill()
-        await pooler.wait()
-        shutil.rmtree(place)
+    env = {"SHIFTBOSS_DATABASE_POOLED": "true", "SHIFTBOSS_WORKER_LISTEN": "false"}
+    # One connection of the two is the leader's, for as long as it leads.
+    async with pooler(database_url) as pooled, worker(pooled, tmp_path, **env):
+        made = await db.tasks.enqueue([NewTask(task_type="echo", params={"text": str(n)}) for n in range(30)])
+        rows = [await finished(db, task.id, 60) for task in made]
+    assert {row["result_data"] for row in rows} == {str(n) for n in range(30)}
 
 
 async def test_a_missing_module_is_a_clear_error(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ class Duty(NamedTuple):
 class Leader(Service):
     """Runs for office; in office it does its duties. Whoever dies loses the office at once.
 
-    The office is an advisory lock of a session. Before each duty that session is asked if it still lives,
+    The office is an advisory lock on a connection of its own. Before each duty it is asked if it still lives,
     so a leader that was cut off does nothing more; and a new one waits until the old one must have noticed.
     """
 

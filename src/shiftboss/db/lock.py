@@ -1,15 +1,24 @@
-"""A named lock that its holder loses by dying: a session's advisory lock on a connection of its own."""
+"""A named lock that its holder loses by dying: an advisory lock of a transaction on a connection of its own.
+
+Of a transaction and not of a session: behind a transaction pooler a session's lock stays with the server's
+connection, and whoever gets that next would hold the lock as well. An open transaction keeps the connection
+to itself; as it writes nothing and has no snapshot between its statements, it keeps no old rows alive.
+"""
 
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
 
+from psycopg.sql import SQL
+
 from shiftboss.db.connection import Connection, connect, translated
 from shiftboss.model.errors import DatabaseError
 
+TRY = SQL("SELECT pg_try_advisory_xact_lock(hashtextextended({}, 0)) AS got")
+
 
 class NamedLock:
-    """At most one process holds it. Needs a direct connection, not a transaction pooler."""
+    """At most one process holds it."""
 
     def __init__(self, url: str, name: str) -> None:
         self._url, self.name = url, name
@@ -22,17 +31,15 @@ class NamedLock:
         try:
             conn = await self._stack.enter_async_context(connect(self._url))
             with translated():
-                # a holder whose host vanished is noticed by the server within seconds, not hours
+                # A holder whose host vanished is noticed by the server within seconds, not hours. Local, and
+                # nothing is prepared: a pooler gives this connection to others later.
                 await conn.execute(
-                    "SELECT set_config('tcp_keepalives_idle', '5', false),"
-                    " set_config('tcp_keepalives_interval', '2', false),"
-                    " set_config('tcp_keepalives_count', '3', false)"
+                    "BEGIN; SET LOCAL idle_in_transaction_session_timeout = 0;"
+                    " SET LOCAL tcp_keepalives_idle = 5; SET LOCAL tcp_keepalives_interval = 2;"
+                    " SET LOCAL tcp_keepalives_count = 3"
                 )
-                row = await (
-                    await conn.execute(
-                        "SELECT pg_try_advisory_lock(hashtextextended(%s, 0)) AS got", [self.name]
-                    )
-                ).fetchone()
+                # Without parameters: those would leave a portal open, and with it a snapshot.
+                row = await (await conn.execute(TRY.format(self.name))).fetchone()
         except BaseException:
             await self.release()
             raise
@@ -43,12 +50,12 @@ class NamedLock:
         return True
 
     async def held(self) -> bool:
-        """Ask the server: the session that has the lock still lives."""
+        """Ask the server: the transaction that has the lock still lives."""
         if self._conn is None:
             return False
         try:
             with translated():
-                await self._conn.execute("SELECT 1")
+                await self._conn.execute("SELECT 1", prepare=False)
         except DatabaseError:
             await self.release()
             return False

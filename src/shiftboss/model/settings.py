@@ -25,7 +25,7 @@ class DatabaseSettings(Section):
     url: Secret = None
     """None: the embedded server."""
     direct_url: Secret = None
-    """For LISTEN and advisory locks, where `url` leads to a transaction pooler."""
+    """For LISTEN, where `url` leads to a transaction pooler."""
     pooled: bool = False
     """True: `url` leads to a transaction pooler, so no statement is prepared; set worker.listen to false as
     well where there is no direct_url."""
