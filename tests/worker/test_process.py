@@ -7,12 +7,13 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 
 from shiftboss.db import Database
 from shiftboss.db.embedded import EmbeddedServer
