@@ -49,13 +49,18 @@ class Handle(Generic[R_co]):
         """The whole row: status, attempts, progress, progress_message, worker_id and so on."""
         row = await (await self._app.database()).tasks.get(self.id)
         if row is None:
-            raise NotFound(f"there is no task {self.id}", hint="it may have been pruned")
+            raise self._gone()
         return row
 
     async def cancel(self, reason: str | None = None) -> Cancel:
         """End it if it is queued, ask it to stop if it runs."""
-        [cancel] = await (await self._app.database()).tasks.cancel([self.id], reason)
-        return cancel
+        cancels = await (await self._app.database()).tasks.cancel([self.id], reason)
+        if not cancels:
+            raise self._gone()
+        return cancels[0]
+
+    def _gone(self) -> NotFound:
+        return NotFound(f"there is no task {self.id}", hint="it may have been pruned")
 
     async def why(self) -> list[Reason]:
         """Why it waits, one reason each, with what to do about it."""

@@ -63,13 +63,13 @@ class Database:
     ) -> Self:
         """Open `url`, else the settings' database, else the embedded server, which is migrated on the way."""
         settings = Settings.load()
-        max_size = max(min_size, max_size or settings.database.pool_size)
+        chosen = settings.database
+        max_size = max(min_size, max_size or chosen.pool_size)
+        pooled = chosen.pooled or chosen.direct_url is not None
         if url is not None:
-            return await cls._open(url, None, min_size, max_size)
+            return await cls._open(url, None, min_size, max_size, pooled)
         if settings.database.url is not None:
             await _require_current(settings.database.url)
-            chosen = settings.database
-            pooled = chosen.pooled or chosen.direct_url is not None
             database = await cls._open(settings.database.url, None, min_size, max_size, pooled)
             database._direct_url = chosen.direct_url or database.url
             return database

@@ -55,6 +55,9 @@ class WorkerSettings(Section):
     max_memory_mb: int | None = Field(default=None, ge=1)
     """Over this the worker claims nothing new until it is below again; a handler's child process is ended."""
     max_cpu_percent: float | None = Field(default=None, gt=0)
+    max_abandoned: int = Field(default=100, ge=1)
+    """Threads can not be killed: after giving up this many handlers that went on after their time, the worker
+    finishes what it has and ends, for a new process to take its place."""
 
 
 class SupervisorSettings(Section):

@@ -35,6 +35,12 @@ class Terms(TypedDict, total=False):
     """How often it may be tried before it is Failed."""
     backoff: timedelta | float | None
     """The pause before the second attempt; it grows from there."""
+    backoff_factor: float | None
+    """How much longer each further pause is than the one before; 2 unless given, 1 keeps it the same."""
+    backoff_max: timedelta | float | None
+    """The longest pause; an hour unless given."""
+    origin: str | None
+    """What asked for it, like `user_requested`: its priority follows from that unless one is given."""
     timeout: timedelta | float | None
     """The longest that one attempt may take."""
     concurrency_key: Callable[..., str | None] | None
@@ -56,6 +62,9 @@ class Handler:
     priority: int | None = None
     max_attempts: int | None = None
     backoff: timedelta | None = None
+    backoff_factor: float | None = None
+    backoff_max: timedelta | None = None
+    origin: str | None = None
     timeout: timedelta | None = None
     concurrency_key: Callable[..., str | None] | None = None
     requires: dict[str, Any] | None = None
@@ -63,7 +72,11 @@ class Handler:
     @classmethod
     def of(cls, function: Callable[..., Any], name: str, terms: Terms) -> Handler:
         mode = terms.get("mode") or ("async" if inspect.iscoroutinefunction(function) else "thread")
-        times = {"backoff": seconds(terms.get("backoff")), "timeout": seconds(terms.get("timeout"))}
+        times = {
+            "backoff": seconds(terms.get("backoff")),
+            "backoff_max": seconds(terms.get("backoff_max")),
+            "timeout": seconds(terms.get("timeout")),
+        }
         given: dict[str, Any] = {**terms, **times, "mode": mode}
         return cls(name=name, function=function, **given)
 
@@ -117,6 +130,9 @@ class Handler:
             "priority": self.priority,
             "max_attempts": self.max_attempts,
             "backoff": self.backoff,
+            "backoff_factor": self.backoff_factor,
+            "backoff_max": self.backoff_max,
+            "origin": self.origin,
             "timeout": self.timeout,
             "requires": self.requires,
             "concurrency_key": self.concurrency_key(**params) if self.concurrency_key else None,

@@ -241,6 +241,11 @@ class Worker(Service):
             self._outbox.put(report)
         if self.hooks:
             self.hooks.emit(Ended(report))
+        if self._executor.abandoned >= self._settings.max_abandoned and not self._draining:
+            log.error(
+                "too many handlers went on after their time: ending", abandoned=self._executor.abandoned
+            )
+            self.drain()
         if self._inbox:
             self._pump()
         if not self._space.is_set() and len(self._inbox) <= self._ahead() // 2:
