@@ -57,6 +57,7 @@ def machine(used: servers.Servers) -> dict[str, Any]:
         "at": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "cpu": cpu,
         "cores": os.cpu_count(),
+        "two_at_once": two_at_once(),
         "memory_gb": round(psutil.virtual_memory().total / 1024**3),
         "system": f"{platform.system()} {platform.release().split('-')[0]}",
         "python": platform.python_version(),
@@ -64,6 +65,25 @@ def machine(used: servers.Servers) -> dict[str, Any]:
         "redis": used.redis_version,
         "load_before": round(os.getloadavg()[0], 1),
     }
+
+
+def two_at_once(seconds: float = 2.0) -> float:
+    """How much two busy loops do together, one loop alone being 1: virtual cores may share a real one."""
+    loop = f"""import time
+end, n = time.perf_counter() + {seconds}, 0
+while time.perf_counter() < end:
+    n += sum(range(100)) > 0
+print(n)"""
+
+    def run(count: int) -> int:
+        loops = [
+            subprocess.Popen([sys.executable, "-c", loop], stdout=subprocess.PIPE, text=True)
+            for _ in range(count)
+        ]
+        return sum(int(one.communicate()[0]) for one in loops)
+
+    alone = run(1)
+    return round(statistics.median(run(2) / alone for _ in range(3)), 2)
 
 
 def versions(systems: list[System]) -> dict[str, str]:
@@ -225,4 +245,5 @@ def main() -> None:
     print("\n".join(report.targets(report.reader(result))))
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -127,11 +127,16 @@ def write(result: dict[str, Any], pages: Path = PAGES) -> None:
     (pages / "index.md").write_text("\n".join(text) + "\n")
 
 
+def shared(m: dict[str, Any]) -> str:
+    together = m.get("two_at_once")
+    return f" (two busy loops at once do {together} of one alone)" if together else ""
+
+
 def about(result: dict[str, Any]) -> list[str]:
     m = result["machine"]
     peers = ", ".join(f"{name} {number}" for name, number in result["versions"].items())
     return [
-        f"- Machine: {m['cpu']}, {m['cores']} cores, {m['memory_gb']} GB, {m['system']}; load before the run"
+        f"- Machine: {m['cpu']}, {m['cores']} cores{shared(m)}, {m['memory_gb']} GB, {m['system']}; load before the run"
         f" {m['load_before']}, after it {m['load_after']}",
         f"- Servers: {m['postgres']}, {m['redis']}; Python {m['python']}",
         f"- Versions: {peers}",
