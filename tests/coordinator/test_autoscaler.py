@@ -108,6 +108,26 @@ async def test_orders_slots_from_the_supervisor(db: Database) -> None:
     assert [(e["details"]["before"], e["details"]["workers"]) for e in events] == [(2, 4)]
 
 
+async def test_only_supervisors_that_live_count_and_share_the_load(db: Database) -> None:
+    for host, slots in (("a", 1), ("b", 1), ("dead", 7)):
+        await db.health.begin_supervisor(host, 1, {"default": slots})
+    await db.execute("UPDATE shiftboss.supervisors SET last_seen = last_seen - 3600 WHERE host = 'dead'")
+    launcher = SupervisorLauncher(db, "default")
+    assert await launcher.workers() == 2
+    await launcher.scale(5)
+    assert await launcher.workers() == 5
+    assert await db.health.wanted_slots("a") == {"default": 3}
+    assert await db.health.wanted_slots("b") == {"default": 2}
+    assert await db.health.wanted_slots("dead") == {"default": 7}
+
+
+async def test_one_supervisor_needs_no_name_beside_dead_ones(db: Database) -> None:
+    for host in ("alive", "dead"):
+        await db.health.begin_supervisor(host, 1, {})
+    await db.execute("UPDATE shiftboss.supervisors SET last_seen = last_seen - 3600 WHERE host = 'dead'")
+    assert await db.health.set_slots("default", 2) == "alive"
+
+
 def test_a_simulated_burst_is_carried_and_the_fleet_goes_home() -> None:
     moments = simulate(SETTINGS, made_load("burst", 3600, 1.0), task_seconds=1.0, slots=1)
     burst = [m for m in moments if 1080 < m.second < 1440]

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -149,3 +150,34 @@ async def test_registering_again_keeps_the_next_tick_unless_the_time_changed(db:
     row = await db.schedules.get("n")
     assert row
     assert row["next_tick"] > datetime.now(UTC)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"task": {"task_type": "report", "depends_on": ["00000000-0000-0000-0000-000000000000"]}}, "depend"),
+        ({"cron": "not a cron"}, "cron"),
+        ({"timezone": "Atlantis/Capital"}, "time zone"),
+        ({"task": {"task_type": "report", "params": {"n": "1e400"}}}, ""),
+    ],
+)
+async def test_a_schedule_that_can_not_fire_holds_up_no_other(
+    db: Database, change: dict[str, Any], words: str
+) -> None:
+    await register(db, [Cron(name=name, cron="* * * * *", task=TASK) for name in ("bad", "good")])
+    for column, value in change.items():
+        text = orjson.dumps(value).decode() if isinstance(value, dict) else value
+        sql = f"UPDATE shiftboss.schedules SET {column} = %s WHERE name = 'bad'"
+        await db.execute(sql, [text.replace('"1e400"', "1e400")])
+    await db.execute("UPDATE shiftboss.schedules SET next_tick = now() - interval '2 minutes'")
+    await db.execute("UPDATE shiftboss.schedules SET next_tick = now() - interval '1 day' WHERE name = 'bad'")
+    await fire_due(db)
+    row = await db.fetch_one("SELECT last_task_id FROM shiftboss.schedules WHERE name = 'good'")
+    assert row
+    assert row["last_task_id"] is not None
+    # and the bad one does not come up again at once, but tells
+    assert [due["name"] for due in await db.schedules.due()] == []
+    if words:
+        (event,) = await db.events.latest(kind="schedule.refused")
+        assert event["details"]["schedule"] == "bad"
+        assert words in event["details"]["reason"]

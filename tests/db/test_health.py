@@ -215,7 +215,7 @@ async def test_a_slot_opened_again_keeps_its_name_and_history(db: Database) -> N
     assert await db.health.open_slot("a", "q", former) == slot
     row = await db.health.get_worker(slot)
     assert row is not None
-    assert (row["restart_count"], row["created_at"]) == (1, former["created_at"])
+    assert (row["restart_count"], row["created_at"]) == (1, json.loads(former)["created_at"])
     assert json.loads(row["details_json"])["paused"] is True
 
 

@@ -92,23 +92,33 @@ class Launcher(Protocol):
 
 
 class SupervisorLauncher:
-    """Processes of a host, through its supervisor's slots for one queue."""
+    """Processes of one host or of all that serve a queue, through their supervisors' slots for it."""
 
     def __init__(self, db: Database, queue: str, host: str | None = None) -> None:
         self._db, self._queue, self._host = db, queue, host
 
     async def workers(self) -> int:
+        return sum((await self._slots()).values())
+
+    async def _slots(self) -> dict[str, int]:
+        """By host, of supervisors that live: a host that died takes no orders."""
         rows = await self._db.fetch(
-            "SELECT coalesce(sum((slots ->> %(q)s)::int), 0)::int AS n FROM shiftboss.supervisors"
-            " WHERE slots ? %(q)s AND (%(h)s::text IS NULL OR host = %(h)s)",
+            "SELECT host, (slots ->> %(q)s)::int AS n FROM shiftboss.supervisors WHERE slots ? %(q)s"
+            " AND (%(h)s::text IS NULL OR host = %(h)s) AND shiftboss.is_supervised(host) ORDER BY host",
             {"q": self._queue, "h": self._host},
         )
-        return int(rows[0]["n"])
+        return {row["host"]: row["n"] for row in rows}
 
     async def scale(self, count: int) -> None:
         if count < 0:
             raise UsageError(f"{count} workers are too few", hint="0 or more")
-        await self._db.health.set_slots(self._queue, count, self._host)
+        slots = await self._slots()
+        if not slots:
+            await self._db.health.set_slots(self._queue, count, self._host)
+        for n, (host, now) in enumerate(slots.items()):
+            share = (count + len(slots) - 1 - n) // len(slots)
+            if share != now:
+                await self._db.health.set_slots(self._queue, share, host)
 
 
 class Autoscaler:

@@ -22,7 +22,7 @@ import structlog
 from cronsim import CronSim, CronSimError
 
 from shiftboss.db import Database
-from shiftboss.model.errors import NotFound, UsageError
+from shiftboss.model.errors import DatabaseError, NotFound, UsageError
 
 log = structlog.get_logger()
 
@@ -130,15 +130,28 @@ async def fire_due(db: Database) -> list[UUID]:
     """The leader's duty, every second: enqueue what is due. Harmless if two do it at once."""
     made: list[UUID] = []
     for row in await db.schedules.due():
+        name, due = row["name"], row["next_tick"]
         try:
-            ticks, following = due_ticks(
-                row["cron"], row["timezone"], row["next_tick"], row["now"], row["missed"]
-            )
-        except UsageError as error:  # written by hand into the table
-            log.error("a schedule can not be read", schedule=row["name"], reason=error.message)
+            ticks, following = due_ticks(row["cron"], row["timezone"], due, row["now"], row["missed"])
+        except (UsageError, ValueError, OverflowError) as error:  # written by hand into the table
+            await _refused(db, name, f"paused, as its times can not be read: {error}")
+            await db.schedules.set_paused(name, True, due)
             continue
-        made += await db.schedules.fire(row["name"], row["next_tick"], ticks, following)
+        try:
+            made += await db.schedules.fire(name, due, ticks, following)
+        except DatabaseError as error:
+            if error.about_everything:
+                raise
+            await _refused(db, name, error.message)
+            await db.schedules.fire(
+                name, due, [], following
+            )  # else it would stand before the others for ever
     return made
+
+
+async def _refused(db: Database, name: str, reason: str) -> None:
+    log.error("a schedule can not be fired", schedule=name, reason=reason)
+    await db.events.note("schedule.refused", details={"schedule": name, "reason": reason})
 
 
 async def _now(db: Database) -> datetime:

@@ -22,6 +22,15 @@ WORKER = (
 )
 
 
+# Details may hold what Python can not, as a number of 400 digits; a supervisor has to go on.
+SURVEY = (
+    "SELECT component, queue, status, pid, process, last_seen, current_job, restart_count, restart_ages,"
+    " restart_ordered, former::text, CASE jsonb_typeof(details -> 'tasks_done') WHEN 'number'"
+    " THEN least((details ->> 'tasks_done')::numeric, 1e9)::int ELSE 0 END AS tasks_done"
+    " FROM shiftboss.survey(%s)"
+)
+
+
 class Keep(Enum):
     """Leave the current job as it is; None would clear it."""
 
@@ -144,14 +153,13 @@ class Health:
         """A supervisor leaves."""
         await self._value("shiftboss.end_supervisor(%s, %s)", [host, pid])
 
-    async def open_slot(self, host: str, queue: str, former: Mapping[str, Any] | None = None) -> str:
+    async def open_slot(self, host: str, queue: str, former: str | None = None) -> str:
         """Reserve a slot, if possible under its former name and with its history; its component."""
-        row = None if former is None else dict(former)
-        return str(await self._value("shiftboss.open_slot(%s, %s, %s)", [host, queue, row]))
+        return str(await self._value("shiftboss.open_slot(%s, %s, %s::jsonb)", [host, queue, former]))
 
     async def survey(self, host: str) -> list[Row]:
-        """The slots of a host; also the sign of life of its supervisor."""
-        return await self._db.fetch("SELECT * FROM shiftboss.survey(%s)", [host])
+        """The slots of a host; also the sign of life of its supervisor. `former` is for open_slot, unread."""
+        return await self._db.fetch(SURVEY, [host])
 
     async def wanted_slots(self, host: str) -> dict[str, int] | None:
         """How many slots the host's supervisor shall keep, by queue. None: the host is unknown."""

@@ -64,7 +64,7 @@ class Schedules:
     async def due(self, limit: int = 100) -> list[Row]:
         """Schedules whose next tick has come, with the database's time."""
         return await self._db.fetch(
-            "SELECT *, shiftboss.now() AS now FROM shiftboss.schedules"
+            "SELECT name, cron, timezone, missed, next_tick, shiftboss.now() AS now FROM shiftboss.schedules"
             " WHERE NOT paused AND next_tick <= shiftboss.now() ORDER BY next_tick LIMIT %s",
             [limit],
         )

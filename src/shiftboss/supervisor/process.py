@@ -15,6 +15,7 @@ from typing import NamedTuple
 import psutil
 
 from shiftboss.lifecycle.processes import identity, is_alive, pid_of
+from shiftboss.model.task import storable
 from shiftboss.worker.children import ending
 from shiftboss.worker.slot import LAST_WORDS, Seat
 
@@ -64,10 +65,11 @@ class Process:
 
     def _watch(self) -> None:
         loop = asyncio.get_running_loop()
-        if not hasattr(os, "pidfd_open"):
+        try:
+            descriptor = os.pidfd_open(self.pid)
+        except (AttributeError, OSError):  # not on this system, forbidden, or no descriptor is left
             self._poll(loop)
             return
-        descriptor = os.pidfd_open(self.pid)
         loop.add_reader(descriptor, self._on_exit, descriptor)
 
     def _poll(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -86,7 +88,7 @@ class Process:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
         code = self._child.wait()
-        words = os.pread(self._words, LAST_WORDS, 0).decode(errors="replace").strip()
+        words = storable(os.pread(self._words, LAST_WORDS, 0).decode(errors="replace"))
         os.close(self._words)
         if not self.ended.done():
             self.ended.set_result(Ending(code, " ".join(words.split())))

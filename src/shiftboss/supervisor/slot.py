@@ -79,7 +79,7 @@ class Slot:
         self._history = RestartHistory(ground.policy.window)
         self.process: Process | None = None
         self.started = self._touched = time.monotonic()
-        self._former: Row | None = None
+        self._former: str | None = None
         self._restarting = False
         self.healthy = asyncio.Event()
         self._order: Order | None = None
@@ -326,7 +326,7 @@ class Slot:
             try:
                 return await call()
             except DatabaseError as error:
-                if error.refused:
+                if error.refused or error.about_values:
                     raise
                 log.warning("the database is away", component=self.component, reason=error.message)
                 if unless is not None and unless.done():

@@ -104,6 +104,9 @@ class Supervisor(Service):
             except DatabaseError as error:
                 self._watch.blind()
                 log.warning("can not look at the slots", reason=error.message)
+            except Exception:  # ending here would end every worker of the host
+                self._watch.blind()
+                log.exception("could not look at the slots")
 
     async def _check(self, ground: Ground) -> None:
         await self._keep_lock()
@@ -173,7 +176,7 @@ class Supervisor(Service):
         if chosen.max_memory_mb is not None and (used := slot.process.memory()) > chosen.max_memory_mb:
             reason = f"uses {used:.0f} MB, more than {chosen.max_memory_mb} MB"
             return Order(Kind.STOP, reason, outcome="crashed")  # whoever does not let go is to blame
-        done = row["details"].get("tasks_done", 0)
+        done = row["tasks_done"]
         if chosen.max_tasks is not None and done >= chosen.max_tasks:
             return Order(Kind.DRAIN, f"has done {done} tasks")
         age = time.monotonic() - slot.started

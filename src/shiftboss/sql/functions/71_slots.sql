@@ -107,11 +107,12 @@ RETURNS TABLE (component text, ordered boolean, note text) LANGUAGE sql AS $$
         ELSE 'it waits for a supervisor: run `shiftboss supervise` on ' || h.host END
 $$;
 
--- Change how many slots a running supervisor keeps for a queue. One supervisor needs no name.
+-- Change how many slots a running supervisor keeps for a queue. One that is the only one alive needs no name.
 CREATE OR REPLACE FUNCTION shiftboss.set_slots(p_queue text, p_count int, p_host text DEFAULT NULL) RETURNS text
 LANGUAGE plpgsql AS $$
 DECLARE
-    v_hosts text[] := ARRAY(SELECT host FROM shiftboss.supervisors WHERE p_host IS NULL OR host = p_host ORDER BY host);
+    v_hosts text[] := ARRAY(SELECT host FROM shiftboss.supervisors
+        WHERE host = p_host OR (p_host IS NULL AND shiftboss.is_supervised(host)) ORDER BY host);
 BEGIN
     IF coalesce(p_queue, '') = '' OR p_count IS NULL OR p_count NOT BETWEEN 0 AND 1000 THEN
         RAISE EXCEPTION 'slots are a queue and a number from 0 to 1000' USING ERRCODE = 'invalid_parameter_value',
