@@ -341,3 +341,13 @@ async def test_an_unknown_provider_is_a_clear_error(db: Database) -> None:
         await db.ai.ai_admit(
             "nobody", model="m", kind="completion", task_type="t", task_id=None, tokens=1, cost=0, lease=1
         )
+
+
+async def test_old_calls_go_as_new_ones_come(clock: Clock) -> None:
+    await clock.configure()
+    await clock.settle(await clock.admit(), "ok")
+    await clock.move(31 * 86_400)
+    for _ in range(100):
+        await clock.settle(await clock.admit(), "ok")
+    kept = await clock.one("SELECT count(*) AS calls FROM shiftboss.ai_calls WHERE provider = %s", ["p"])
+    assert kept["calls"] == 100

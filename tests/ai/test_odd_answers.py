@@ -12,6 +12,7 @@ from shiftboss.ai import AI, Need, Request, answers
 from shiftboss.ai.errors import Exhausted
 from shiftboss.db import Database
 from shiftboss.model.errors import Defer
+from shiftboss.model.settings_ai import AISettings
 from shiftboss.vectorizer.worker import VectorizerWorker
 
 from .conftest import SENTIMENT, FaultProxy, ProtocolServer
@@ -38,7 +39,7 @@ async def test_an_error_that_can_not_be_stored_stops_no_later_call(
         assert (await ai.complete(ask("another"))).provider == "openai"
     rows = await db.fetch("SELECT outcome, error FROM shiftboss.ai_calls ORDER BY id")
     assert [row["outcome"] for row in rows] == ["unsuitable", "ok"]
-    assert "no  for ?" in rows[0]["error"]
+    assert r"no \x00 for \ud83d" in rows[0]["error"]
 
 
 @pytest.mark.parametrize("header", ["Retry-After: 99999999999999", "Retry-After-Ms: inf"])
@@ -132,6 +133,13 @@ async def test_a_nul_in_an_answer_is_left_out_and_the_rest_is_kept(
         first, second = await ai.complete(request), await ai.complete(request)
     assert (first.value.processed_data.title, second.cached) == ("ab", True)
     assert second.value.processed_data.fields == {"k": [float(2**70), ""]}
+
+
+async def test_half_a_character_is_asked_about_like_any_other() -> None:
+    async with await AI.open(AISettings(providers=["local"])) as ai:
+        answer = await ai.complete(ask("I love this happy day \ud83d"))
+        assert answer.value.processed_data.overall_sentiment.label == "positive"
+        assert len(await ai.embed(["half \ud83d", "whole"])) == 2
 
 
 async def test_a_bad_text_does_not_cost_others_theirs(server: ProtocolServer, make_settings: Any) -> None:

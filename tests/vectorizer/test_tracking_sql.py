@@ -141,3 +141,12 @@ async def test_functions_are_invoker_with_a_fixed_path_and_the_index_exists(db: 
     )
     indexes = await db.fetch("SELECT indexdef FROM pg_indexes WHERE tablename = 'vectorizer_worker_process'")
     assert any("(last_heartbeat)" in row["indexdef"] for row in indexes)
+
+
+async def test_a_message_of_odd_characters_is_told_as_well_as_it_can(db: Database) -> None:
+    id, followed = await start(db), await vectorizer(db)
+    await db.tracking.worker_heartbeat(id, 0, 1, "no \x00 and no \udce9")
+    await db.tracking.worker_progress(id, followed, 0, "no \x00 and no \udce9")
+    told = r"no \x00 and no \udce9"
+    assert (await process(db, id))["last_error_message"] == told
+    assert (await progress(db, followed))["last_error_message"] == told

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from shiftboss.ai.batches import GATHER, Batcher
@@ -18,6 +19,7 @@ from shiftboss.ai.router import LAST_RESORT, Router
 from shiftboss.ai.tally import CacheUse, Tally
 from shiftboss.model.errors import Defer
 from shiftboss.model.settings_ai import AISettings
+from shiftboss.model.task import storable
 
 if TYPE_CHECKING:
     from shiftboss.db import Database
@@ -66,6 +68,7 @@ class AI:
 
     async def complete(self, request: Request[ValueT]) -> Answer[ValueT]:
         """A validated answer. Raises `Defer` when every provider that could answer must be waited for."""
+        request = replace(request, content=storable(request.content))
         route = self._router.route(request.need)
         first = route.providers[0]
         asked = f"{first.name}:{first.model}:{fingerprint(request.template_name, request.schema)}"
@@ -123,7 +126,7 @@ class AI:
             raise ValueError("embed needs at least one text")
         batcher = self._batcher(provider or self._settings.embedding_provider, model)
         try:
-            return await batcher.embed(texts)
+            return await batcher.embed([storable(text) for text in texts])
         except Held as error:
             raise Defer(error.reason, error.seconds, hint=str(error)) from error
 

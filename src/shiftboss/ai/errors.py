@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from shiftboss.ai.protocol import Usage
 from shiftboss.model.errors import ShiftbossError
+from shiftboss.model.task import storable
 
 
 class ProviderError(ShiftbossError):
@@ -71,8 +72,3 @@ class Limited(Held):
 
     def __init__(self, provider: str, seconds: float) -> None:
         super().__init__(provider, "rate limited", seconds)
-
-
-def storable(text: str) -> str:
-    """What a server said, without characters that PostgreSQL can not keep: NUL and halves of pairs."""
-    return text.encode("utf-8", "replace").decode().replace("\x00", "")

@@ -10,12 +10,13 @@ from uuid import UUID
 
 import structlog
 
-from shiftboss.ai.errors import Held, storable
+from shiftboss.ai.errors import Held
 from shiftboss.ai.protocol import Usage
 from shiftboss.ai.tally import Tally
 from shiftboss.db.ai import AIEngine
 from shiftboss.model.errors import DatabaseError, DatabaseUnavailable
 from shiftboss.model.settings_ai import BreakerSettings, ProviderSettings
+from shiftboss.model.task import storable
 
 log = structlog.get_logger()
 MINUTE = 60.0

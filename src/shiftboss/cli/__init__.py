@@ -79,6 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = list(sys.argv[1:] if argv is None else argv)
     debug = _take_switch(args, "--debug")
     try:
+        _require_text(args)
         _take_flags(args)
         return _run(args)
     except ShiftbossError as error:
@@ -120,6 +121,15 @@ def _invoke(name: str, command: Command, args: list[str]) -> int:
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(bool(end.code))
     return 0
+
+
+def _require_text(args: list[str]) -> None:
+    """Bytes that are no UTF-8 come as half characters, which no database, JSON or terminal takes."""
+    for word in args:
+        try:
+            word.encode()
+        except UnicodeEncodeError:
+            raise UsageError(f"{word!a} is not UTF-8 text", hint="check the terminal's encoding") from None
 
 
 def _take_switch(args: list[str], switch: str) -> bool:

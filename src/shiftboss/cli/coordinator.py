@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from shiftboss.cli.output import LogLevel
+
 if TYPE_CHECKING:
     from shiftboss.db import Database
     from shiftboss.lifecycle import Service
@@ -31,7 +33,7 @@ def coordinator(
     tls_client_ca: Annotated[
         Path | None, typer.Option("--tls-client-ca", help="workers must show a certificate of this one")
     ] = None,
-    log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warning or error")] = "info",
+    log_level: LogLevel = "info",
 ) -> None:
     """Run one coordinator until Ctrl-C. Several may run at once; workers move to another when one goes.
 

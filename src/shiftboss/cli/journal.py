@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
@@ -177,9 +177,20 @@ async def _export(output: Path | None, user: str | None) -> None:
     from shiftboss.journal import commands
 
     async with _database() as db:
-        with output.open("wb") if output else open(sys.stdout.fileno(), "wb", closefd=False) as file:  # noqa: ASYNC230
+        with _sink(output) as file:
             async for entry in commands.export(db, user):
                 file.write(orjson.dumps(entry) + b"\n")
+
+
+def _sink(output: Path | None) -> BinaryIO:
+    from shiftboss.model.errors import UsageError
+
+    if output is None:
+        return open(sys.stdout.fileno(), "wb", closefd=False)
+    try:
+        return output.open("wb")
+    except OSError as error:
+        raise UsageError(f"can not write to {output}: {error.strerror}") from None
 
 
 @app.command()
@@ -244,7 +255,12 @@ def _print_json(value: Any) -> None:
 
 
 def _aware(moment: datetime | None) -> datetime | None:
-    return moment.astimezone() if moment else None
+    from shiftboss.model.errors import UsageError
+
+    try:
+        return moment.astimezone() if moment else None
+    except (ValueError, OverflowError):
+        raise UsageError(f"the year {moment:%Y} is out of range") from None
 
 
 def _fail_if(bad: list[Any]) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 from uuid import UUID
 
 import typer
@@ -23,6 +23,11 @@ Row = Mapping[str, Any]
 Columns = Mapping[str, Callable[[Row], Any]]
 
 Json = Annotated[bool, typer.Option("--json", help="print JSON")]
+LogLevel = Annotated[
+    Literal["debug", "info", "warning", "error"],
+    typer.Option("--log-level", case_sensitive=False, help="how much is logged"),
+]
+LONGEST_SPAN = timedelta(days=36_500)
 
 COLOURS = {
     "Queued": "cyan",
@@ -144,6 +149,9 @@ def parse_span(word: str) -> timedelta:
     units = {"s": 1, "m": 60, "h": 3600, "d": 86400}
     number, unit = (word[:-1], units[word[-1]]) if word[-1:] in units else (word, 1)
     try:
-        return timedelta(seconds=float(number) * unit)
+        length = timedelta(seconds=float(number) * unit)
     except (ValueError, OverflowError):
         raise UsageError(f"{word!r} is not a length of time", hint="for example: 30s, 5m, 2h, 7d") from None
+    if abs(length) > LONGEST_SPAN:
+        raise UsageError(f"{word!r} is more than a hundred years", hint="for example: 30s, 5m, 2h, 7d")
+    return length

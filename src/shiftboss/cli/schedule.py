@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any, Literal
 
 import typer
@@ -99,8 +98,10 @@ def _set_paused(name: str, paused: bool) -> None:
 
 
 def _object(text: str, option: str = "--params") -> dict[str, Any]:
+    import orjson
+
     try:
-        value = json.loads(text)
+        value = orjson.loads(text)
     except ValueError as error:
         raise UsageError(f"{option} is not JSON: {error}") from None
     if not isinstance(value, dict):

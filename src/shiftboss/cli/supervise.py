@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from shiftboss.cli.output import LogLevel
 from shiftboss.model.errors import UsageError
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def supervise(
     max_age_seconds: Annotated[
         float | None, typer.Option("--max-age-seconds", help="replace a process after so long")
     ] = None,
-    log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warning or error")] = "info",
+    log_level: LogLevel = "info",
 ) -> None:
     """Keep a process alive in every slot until Ctrl-C; then let them finish.
 

@@ -20,7 +20,9 @@ RoleOption = Annotated[Role, typer.Option(help="what it may do")]
 def create(
     name: Annotated[str, typer.Argument(help="whose it is, for the audit log")] = "admin",
     role: RoleOption = Role.VIEWER,
-    days: Annotated[float | None, typer.Option(min=0.0, help="how long it is good; default for ever")] = None,
+    days: Annotated[
+        float | None, typer.Option(min=0.0, max=36_500, help="how long it is good; default for ever")
+    ] = None,
 ) -> None:
     """Make a token and print it. It is shown this once; the database keeps only its hash."""
 
@@ -72,7 +74,7 @@ def revoke(which: Annotated[str, typer.Argument(help="its name or id")]) -> None
 @app.command()
 def login(
     role: RoleOption = Role.ADMIN,
-    minutes: Annotated[float, typer.Option(min=0.1, help="how long the link is good")] = 10.0,
+    minutes: Annotated[float, typer.Option(min=0.1, max=1440, help="how long the link is good")] = 10.0,
 ) -> None:
     """Print a link that logs a browser in, once."""
 

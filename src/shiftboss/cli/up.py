@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from shiftboss.cli.output import LogLevel
+
 if TYPE_CHECKING:
     from shiftboss.model.settings import Settings
 
@@ -28,7 +30,7 @@ def up(
         list[str] | None, typer.Option("--queue", "-q", help="pools of their own, as queue=count; repeatable")
     ] = None,
     port: Annotated[int | None, typer.Option("--port", "-p", min=0, max=65535, help="of the page")] = None,
-    log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warning or error")] = "warning",
+    log_level: LogLevel = "warning",
 ) -> None:
     """Run everything here: database, workers, coordinator, dashboard. Ctrl-C drains, twice ends at once.
 

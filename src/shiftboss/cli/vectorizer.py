@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from shiftboss.cli.output import LogLevel
+
 if TYPE_CHECKING:
     from shiftboss.db import Database
 
@@ -189,7 +191,7 @@ def search(
 @app.command()
 def worker(
     once: Annotated[bool, typer.Option("--once", help="end when nothing is due, as for cron")] = False,
-    log_level: Annotated[str, typer.Option("--log-level")] = "info",
+    log_level: LogLevel = "info",
 ) -> None:
     """Embed changed rows in a process of its own, without the fleet."""
     from shiftboss.lifecycle.logs import configure_logs

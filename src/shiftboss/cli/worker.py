@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shiftboss.cli.output import LogLevel
+
 if TYPE_CHECKING:
     from shiftboss.model.settings import Settings
     from shiftboss.worker.handlers import Handlers
@@ -34,7 +36,7 @@ def worker(
         list[str] | None,
         typer.Option("--coordinator", help="be fed by this HOST:PORT, without a database; repeatable"),
     ] = None,
-    log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warning or error")] = "info",
+    log_level: LogLevel = "info",
 ) -> None:
     """Run one worker process until Ctrl-C. The first stops it gracefully, the second at once.
 

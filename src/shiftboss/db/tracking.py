@@ -7,6 +7,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from shiftboss.model.task import storable
+
 if TYPE_CHECKING:
     from shiftboss.db.database import Database
 
@@ -52,12 +54,14 @@ class Tracking:
         self, worker_id: UUID, successes: int, errors: int, error_message: str | None
     ) -> None:
         await self._db.execute(
-            "SELECT ai._worker_heartbeat(%s, %s, %s, %s)", [worker_id, successes, errors, error_message]
+            "SELECT ai._worker_heartbeat(%s, %s, %s, %s)",
+            [worker_id, successes, errors, error_message and storable(error_message)],
         )
 
     async def worker_progress(
         self, worker_id: UUID | None, vectorizer_id: int, successes: int, error_message: str | None
     ) -> None:
         await self._db.execute(
-            "SELECT ai._worker_progress(%s, %s, %s, %s)", [worker_id, vectorizer_id, successes, error_message]
+            "SELECT ai._worker_progress(%s, %s, %s, %s)",
+            [worker_id, vectorizer_id, successes, error_message and storable(error_message)],
         )

@@ -12,6 +12,7 @@ from psycopg.rows import args_row
 from shiftboss.db.connection import Connection, Row
 from shiftboss.db.vectors import OIDS, VectorList, VectorOids, register_vectors
 from shiftboss.model.errors import DatabaseError
+from shiftboss.model.task import storable
 from shiftboss.model.vectorizer import SourceRow, Vectorizer
 
 if TYPE_CHECKING:
@@ -157,12 +158,12 @@ class Vectorizers:
         tids, tickets = _identities(rows)
         row = await self._db.fetch_one(
             "SELECT ai._vectorizer_fail(%s, %s::text[]::tid[], %s::bigint[], %s, %s::text[]) AS ended",
-            [id, tids, tickets, step, [reason.replace("\x00", "") for reason in reasons]],
+            [id, tids, tickets, step, [storable(reason) for reason in reasons]],
         )
         return row["ended"] if row else 0
 
     async def defer(self, id: int, delay: timedelta, reason: str) -> None:
-        await self._db.execute("SELECT ai._vectorizer_defer(%s, %s, %s)", [id, delay, reason])
+        await self._db.execute("SELECT ai._vectorizer_defer(%s, %s, %s)", [id, delay, storable(reason)])
 
     async def count(self, id: int, rows: int, chunks: int) -> None:
         await self._db.execute("SELECT ai._vectorizer_count(%s, %s, %s)", [id, rows, chunks])

@@ -131,6 +131,10 @@ BEGIN
         last_error_at = CASE WHEN p_error IS NOT NULL THEN v_now ELSE p.last_error_at END,
         updated_at = v_now
     WHERE p.provider = v_provider;
+    -- whoever calls cleans up, a little more than it adds: no process needs to live long enough for it
+    IF p_call_id % 100 = 0 THEN
+        PERFORM shiftboss.ai_prune(p_limit => 200);
+    END IF;
 END $$;
 
 -- closed → open after failure_limit failures in a row; half-open → open or closed by its probe alone.
