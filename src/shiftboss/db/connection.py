@@ -12,6 +12,7 @@ from psycopg.adapt import AdaptersMap
 from psycopg.rows import dict_row
 from psycopg.types.json import JsonbDumper, set_json_dumps, set_json_loads
 
+from shiftboss.db.embedded import current
 from shiftboss.model.errors import DatabaseError, DatabaseUnavailable, ShiftbossError
 
 Row = dict[str, Any]
@@ -65,7 +66,7 @@ def connection_options(pooled: bool = False) -> dict[str, Any]:
 async def connect(url: str) -> AsyncIterator[Connection]:
     """One connection outside any pool, closed at the end."""
     with translated():
-        conn: Connection = await psycopg.AsyncConnection.connect(url, **connection_options())
+        conn: Connection = await psycopg.AsyncConnection.connect(current(url), **connection_options())
         async with conn:
             if conn.info.server_version < OLDEST_SERVER:
                 raise DatabaseUnavailable(

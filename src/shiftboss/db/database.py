@@ -15,7 +15,7 @@ from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from shiftboss.db.ai import AIEngine
 from shiftboss.db.connection import Connection, Row, connect, connection_options, translated
-from shiftboss.db.embedded import EmbeddedServer
+from shiftboss.db.embedded import EmbeddedServer, current
 from shiftboss.db.events import Events
 from shiftboss.db.fleet import Fleet
 from shiftboss.db.health import Health
@@ -91,7 +91,7 @@ class Database:
         async with connect(url):
             pass
         pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
-            url,
+            lambda: current(url),
             connection_class=psycopg.AsyncConnection[Row],
             kwargs=connection_options(pooled),
             min_size=min_size,

@@ -29,6 +29,14 @@ ROOM_NEEDED = 100 * 1024 * 1024
 ROOM_TO_START = 20 * 1024 * 1024  # one segment of its log, and a little
 SOURCE = Path(__file__).resolve().parents[2]
 
+_known: dict[str, EmbeddedServer] = {}
+
+
+def current(url: str) -> str:
+    """Where this URL leads now: a killed server whose port was taken meanwhile comes back on another."""
+    server = _known.get(url)
+    return (server and server.url()) or url
+
 
 class EmbeddedServer:
     """One user of the server in one data directory. Blocking: call `acquire` in a thread from async code."""
@@ -51,7 +59,9 @@ class EmbeddedServer:
                 # Waits while a keeper that found no users is still shutting its server down.
                 self._users_fd = _taken(lock(self._layout.users_lock, fcntl.LOCK_SH))
             os.utime(self._users_fd)
-            return self._url(self._answering())
+            url = self._url(self._answering())
+            _known[url] = self
+            return url
         except BaseException:
             self.release()
             raise
