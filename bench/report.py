@@ -136,8 +136,8 @@ def about(result: dict[str, Any]) -> list[str]:
     m = result["machine"]
     peers = ", ".join(f"{name} {number}" for name, number in result["versions"].items())
     return [
-        f"- Machine: {m['cpu']}, {m['cores']} cores{shared(m)}, {m['memory_gb']} GB, {m['system']}; load before the run"
-        f" {m['load_before']}, after it {m['load_after']}",
+        f"- Machine: {m['cpu']}, {m['cores']} cores{shared(m)}, {m['memory_gb']} GB, {m['system']};"
+        f" load before the run {m['load_before']}, after it {m['load_after']}",
         f"- Servers: {m['postgres']}, {m['redis']}; Python {m['python']}",
         f"- Versions: {peers}",
         f"- {result['rounds']} rounds, {m['at']}",

@@ -149,6 +149,8 @@ class Claimed(NamedTuple):
     lane: int
     run_id: UUID | None
     metadata: dict[str, Any] | None
+    crashes: int = 0
+    """How often it was in hand when a worker crashed: such a one runs alone."""
 
 
 class Complete(NamedTuple):

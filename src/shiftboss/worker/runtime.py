@@ -152,6 +152,7 @@ class Worker(Service):
                 await sleep(self._settings.poll_seconds, self._space)
                 self._space.clear()
                 self._return_hoard()
+                self._pump()
                 continue
             self._source.arrived.clear()
             try:
@@ -162,6 +163,8 @@ class Worker(Service):
                 await sleep(backoff.next(), self.stopping)
                 continue
             backoff.reset()
+            if any(task.crashes for task in claimed):
+                claimed = self._one_suspect(claimed)
             now = time.monotonic()
             self._inbox.extend((task, now) for task in claimed)
             if self.stopping.is_set() or self._heart.lost:
@@ -193,6 +196,8 @@ class Worker(Service):
         """How many to claim now; 0 while there is enough at hand or a reason not to."""
         if self._paused or self._heart.lost or len(self._outbox) > 4 * self._settings.batch:
             return 0
+        if self._suspecting():
+            return 0
         self._held_back = self.limits.exceeded()
         if self._held_back is not None:
             return 0
@@ -200,9 +205,23 @@ class Worker(Service):
         room = self._settings.concurrency + ahead - len(self._inbox) - len(self._running)
         return min(room, self._settings.batch) if room > ahead // 2 else 0
 
+    def _one_suspect(self, claimed: list[Claimed]) -> list[Claimed]:
+        """At most one task that was in hand when a worker crashed, and that last: it starts when all others
+        are done and reported, so that nobody else is blamed if it kills this worker as well."""
+        suspects = [task for task in claimed if task.crashes]
+        for task in suspects[1:]:
+            self._outbox.put(Report(task, Postpone(1.0, "its worker crashed: waits to run alone"), 0.0))
+        return [task for task in claimed if not task.crashes] + suspects[:1]
+
+    def _suspecting(self) -> bool:
+        """Does a suspect wait for its turn, or run?"""
+        if self._inbox:
+            return self._inbox[-1][0].crashes > 0
+        return len(self._running) == 1 and next(iter(self._running.values())).task.crashes > 0
+
     def _return_hoard(self) -> None:
         """Tasks that were claimed ahead and are stuck behind slow ones go back, for others to take."""
-        if self._inbox and time.monotonic() - self._inbox[0][1] > HOARD_SECONDS:
+        if self._inbox and time.monotonic() - self._inbox[0][1] > HOARD_SECONDS and not self._suspecting():
             self._pace = None
             self._give_back("claimed ahead, but its worker was busy")
 
@@ -214,7 +233,10 @@ class Worker(Service):
     def _pump(self) -> None:
         loop = asyncio.get_running_loop()
         while self._inbox and len(self._running) < self._settings.concurrency:
-            task, since = self._inbox.popleft()
+            task, since = self._inbox[0]
+            if task.crashes and (self._running or len(self._outbox)):
+                return
+            self._inbox.popleft()
             attempt = Attempt(task, since)
             self._running[task.lease] = attempt
             attempt.handle = loop.create_task(self._attempt(attempt))

@@ -127,7 +127,7 @@ END $$;
 CREATE OR REPLACE FUNCTION shiftboss.take(p_ids uuid[], p_worker text, p_lease interval)
 RETURNS TABLE (id uuid, lease bigint, task_type text, params jsonb, attempt int, max_attempts smallint, queue text,
     priority smallint, tenant text, timeout interval, deadline timestamptz, created_at timestamptz, ready_at timestamptz,
-    started_at timestamptz, lane bigint, run_id uuid, metadata jsonb)
+    started_at timestamptz, lane bigint, run_id uuid, metadata jsonb, crashes smallint)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -142,7 +142,7 @@ BEGIN
     WHERE t.id = ANY (p_ids)
     RETURNING t.id, t.lease, t.task_type, t.params, t.attempts + 1, t.max_attempts, t.queue, t.priority, t.tenant,
         t.timeout, t.deadline, t.created_at, coalesce(t.run_at, t.created_at), t.generation_started_at,
-        shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires), t.run_id, t.metadata;
+        shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires), t.run_id, t.metadata, t.crashes;
 END $$;
 
 -- Claim up to p_limit tasks: highest priority first, then oldest; between tenants in turn, by weight. p_mark_lanes and
@@ -150,12 +150,11 @@ END $$;
 -- entries that a long transaction elsewhere keeps from being removed. A hint only: without marks it starts at the front.
 -- Plans are generic: planning anew for each worker's capabilities cost more than the claim itself.
 -- With p_incarnation a process whose name is another's by now gets nothing.
-DROP FUNCTION IF EXISTS shiftboss.claim(text, int, bigint[], timestamptz[], interval);  -- it had one parameter less
 CREATE OR REPLACE FUNCTION shiftboss.claim(p_worker text, p_limit int DEFAULT 1, p_mark_lanes bigint[] DEFAULT NULL,
     p_mark_times timestamptz[] DEFAULT NULL, p_lease interval DEFAULT NULL, p_incarnation uuid DEFAULT NULL)
 RETURNS TABLE (id uuid, lease bigint, task_type text, params jsonb, attempt int, max_attempts smallint, queue text,
     priority smallint, tenant text, timeout interval, deadline timestamptz, created_at timestamptz, ready_at timestamptz,
-    started_at timestamptz, lane bigint, run_id uuid, metadata jsonb)
+    started_at timestamptz, lane bigint, run_id uuid, metadata jsonb, crashes smallint)
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
@@ -264,7 +263,7 @@ END $$;
 CREATE OR REPLACE FUNCTION shiftboss.assign(p_ids uuid[], p_worker text, p_lease interval DEFAULT NULL)
 RETURNS TABLE (id uuid, lease bigint, task_type text, params jsonb, attempt int, max_attempts smallint, queue text,
     priority smallint, tenant text, timeout interval, deadline timestamptz, created_at timestamptz, ready_at timestamptz,
-    started_at timestamptz, lane bigint, run_id uuid, metadata jsonb)
+    started_at timestamptz, lane bigint, run_id uuid, metadata jsonb, crashes smallint)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
