@@ -249,8 +249,7 @@ BEGIN
             RETURN;
         END IF;
         -- all at once and in the order in which a finish locks them
-        PERFORM FROM public.tasks t WHERE t.id = ANY (ARRAY(SELECT parent FROM shiftboss.links(p_tasks)))
-            ORDER BY t.id FOR NO KEY UPDATE;
+        PERFORM shiftboss.lock_tasks(ARRAY(SELECT parent FROM shiftboss.links(p_tasks)));
     END IF;
 
     WITH incoming AS MATERIALIZED (

@@ -98,7 +98,8 @@ BEGIN
 END $$;
 
 -- Parents have ended: free the children that wait for nothing more, end those that can no longer run, and go on with
--- their children. Child rows are locked first, so that two parents which end at once do not each wait for the other.
+-- their children. Child rows are locked first, so that two parents which end at once do not each wait for the other; where
+-- one has failed, all that its failure may reach.
 CREATE OR REPLACE FUNCTION shiftboss.settle(p_parents uuid[]) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     v_now timestamptz := shiftboss.now();
@@ -108,10 +109,13 @@ DECLARE
     v_awaited uuid[];
     v_queues text[];
 BEGIN
+    IF EXISTS (SELECT FROM public.tasks WHERE id = ANY (p_parents) AND status COLLATE "C" <> 'Complete') THEN
+        PERFORM shiftboss.lock_down(p_parents);
+    END IF;
     WHILE v_front IS NOT NULL LOOP
         SELECT array_agg(DISTINCT child_id) INTO v_children FROM shiftboss.dependencies WHERE parent_id = ANY (v_front);
         EXIT WHEN v_children IS NULL;
-        PERFORM FROM public.tasks WHERE id = ANY (v_children) ORDER BY id FOR UPDATE;
+        PERFORM shiftboss.lock_tasks(v_children);
         WITH gone AS (
             DELETE FROM shiftboss.dependencies d WHERE d.parent_id = ANY (v_front) RETURNING d.child_id, d.parent_id,
                 coalesce((SELECT p.status FROM public.tasks p WHERE p.id = d.parent_id), 'deleted') AS status
@@ -135,6 +139,27 @@ BEGIN
         PERFORM shiftboss.after_end(NULL, v_awaited, NULL, NULL, v_queues);
         v_front := v_bad;
     END LOOP;
+END $$;
+
+-- The one order in which tasks are locked: the running ones, as batches of reports have them, by id; then those that wait,
+-- by age, as parents are older than their children.
+CREATE OR REPLACE FUNCTION shiftboss.lock_tasks(p_ids uuid[]) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM FROM public.tasks t WHERE t.id = ANY (p_ids) AND t.status COLLATE "C" = 'In Progress' ORDER BY t.id FOR UPDATE;
+    PERFORM FROM public.tasks t WHERE t.id = ANY (p_ids) AND t.status COLLATE "C" <> 'In Progress'
+        ORDER BY t.created_at, t.id FOR UPDATE;
+END $$;
+
+-- Lock these tasks and all that wait for them. The first are locked before the others are looked for: nobody can add to
+-- their children then.
+CREATE OR REPLACE FUNCTION shiftboss.lock_down(p_ids uuid[]) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM shiftboss.lock_tasks(p_ids);
+    PERFORM shiftboss.lock_tasks(ARRAY(
+        WITH RECURSIVE below (id) AS (
+            SELECT child_id FROM shiftboss.dependencies WHERE parent_id = ANY (p_ids)
+            UNION SELECT d.child_id FROM below b JOIN shiftboss.dependencies d ON d.parent_id = b.id)
+        SELECT id FROM below));
 END $$;
 
 -- How long to wait after this attempt: grows by the factor, a quarter more or less by chance, never longer than the most.

@@ -13,15 +13,9 @@ DECLARE
 BEGIN
     LOOP
         BEGIN
-            -- Locked before anything is decided: who is running and fails now would be Queued again, and nobody would have asked it
-            -- to stop. Parents come before their children, as a finish locks them.
-            PERFORM FROM (
-                WITH RECURSIVE below (id, depth) AS (
-                    SELECT u, 0 FROM unnest(p_ids) u
-                    UNION
-                    SELECT d.child_id, b.depth + 1 FROM below b JOIN shiftboss.dependencies d ON d.parent_id = b.id)
-                SELECT FROM public.tasks t JOIN (SELECT id, max(depth) AS depth FROM below GROUP BY id) b ON b.id = t.id
-                WHERE t.id = ANY (p_ids) ORDER BY b.depth, t.id FOR UPDATE OF t) locked;
+            -- Before anything is decided: who is running and fails now would be Queued again, and nobody would have asked it
+            -- to stop.
+            PERFORM shiftboss.lock_down(p_ids);
             WITH ended AS (
                 UPDATE public.tasks t SET status = 'Cancelled', hold = NULL, generation_processed_at = v_now, updated_at = v_now,
                     error_message = coalesce(p_reason, t.error_message)

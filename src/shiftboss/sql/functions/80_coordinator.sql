@@ -168,9 +168,7 @@ BEGIN
         PERFORM shiftboss.complete(p_ids, p_leases, p_texts::jsonb[]);
     ELSE
         -- What the parts will lock one by one, in the order that everybody keeps: tasks, their dependants, limits.
-        PERFORM FROM public.tasks t WHERE t.id = ANY (p_ids) ORDER BY t.id FOR NO KEY UPDATE;
-        PERFORM FROM public.tasks t WHERE t.id = ANY (ARRAY(SELECT x.child_id FROM shiftboss.dependencies x
-            WHERE x.parent_id = ANY (p_ids))) ORDER BY t.id FOR UPDATE;
+        PERFORM shiftboss.lock_down(p_ids);
         PERFORM shiftboss.lock_limits(p_ids);
         FOR d IN
             SELECT CASE u.outcome WHEN 'timeout' THEN 'failed' ELSE u.outcome END AS kind, array_agg(u.id) AS ids,
