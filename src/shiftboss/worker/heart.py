@@ -10,7 +10,6 @@ from typing import Any
 import structlog
 
 from shiftboss.lifecycle import Service, sleep
-from shiftboss.model.errors import ShiftbossError
 from shiftboss.model.worker import Orders
 from shiftboss.worker.source import Source
 from shiftboss.worker.tally import Tally
@@ -78,7 +77,7 @@ class Heart(Service):
         began = time.monotonic()
         try:
             orders = await self._answer(stats)
-        except (ShiftbossError, TimeoutError) as error:
+        except Exception as error:  # whatever it is: the alarm sees to it that no lease is overstayed
             self._tally.put_back(stats)
             log.warning("a beat did not land", reason=str(error) or "no answer in time")
             return

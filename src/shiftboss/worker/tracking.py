@@ -14,7 +14,7 @@ import structlog
 from shiftboss import __version__
 from shiftboss.db.tracking import Availability, Tracking
 from shiftboss.model.errors import DatabaseError
-from shiftboss.model.task import Complete, Fail
+from shiftboss.model.task import Complete, Fail, storable
 from shiftboss.worker.hooks import Ended, Event
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Tracker:
 
     def failed(self, message: str, count: int = 1) -> None:
         self._counts.errors += count
-        self._counts.message = message[:LONGEST_MESSAGE]
+        self._counts.message = storable(message[:LONGEST_MESSAGE])
 
     async def start(self) -> UUID | None:
         """This process's id, or None where tracking can not be used; the log says why."""
@@ -124,7 +124,7 @@ class Tracker:
             return
         try:
             await self._tracking.worker_progress(
-                self.id, vectorizer_id, successes, error and error[:LONGEST_MESSAGE]
+                self.id, vectorizer_id, successes, error and storable(error[:LONGEST_MESSAGE])
             )
         except DatabaseError as trouble:
             log.warning("progress was not reported", vectorizer=vectorizer_id, error=str(trouble))
