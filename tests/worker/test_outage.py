@@ -17,7 +17,7 @@ from tests.conftest import outage
 from .conftest import StartWorker
 from .line import Line
 
-LEASE = 4.0
+LEASE = 5.0
 
 
 async def test_it_stops_before_its_leases_end_and_the_task_is_done_by_one_alone(
@@ -82,6 +82,35 @@ async def test_a_dead_line_is_noticed_before_the_leases_end(db: Database, start_
         async with asyncio.timeout(LEASE):
             await ended.wait()
         line.alive.set()
+
+
+async def test_a_blocked_loop_costs_no_work_while_the_leases_last(
+    db: Database, start_worker: StartWorker
+) -> None:
+    handlers = Handlers()
+    began = asyncio.Event()
+
+    @handlers.task("long")
+    async def long() -> str:
+        began.set()
+        await blocked.wait()
+        await asyncio.sleep(0.5)  # some beats
+        return "done"
+
+    @handlers.task("block")
+    async def block() -> None:
+        time.sleep(LEASE * 0.75)
+        blocked.set()
+
+    blocked = asyncio.Event()
+    async with start_worker(handlers, lease_seconds=LEASE, concurrency=2) as worker:
+        [made] = await db.tasks.enqueue([NewTask(task_type="long")])
+        await asyncio.wait_for(began.wait(), 20)
+        await db.tasks.enqueue([NewTask(task_type="block")])
+        await asyncio.wait_for(worker._idle.wait(), 20)
+    row = await db.tasks.get(made.id)
+    assert row is not None
+    assert (row["status"], row["result_data"], row["attempts"]) == ("Complete", "done", 0)
 
 
 async def test_what_a_slow_claim_brings_is_not_taken_back_meanwhile(

@@ -19,6 +19,7 @@ log = structlog.get_logger()
 LATE = 1.0
 #: Of a lease: after this long without a beat the work is stopped, which takes a moment itself.
 SAFE = 0.7
+LAST = 0.95
 
 
 class Heart(Service):
@@ -93,10 +94,17 @@ class Heart(Service):
         if self._alarm is not None:
             self._alarm.cancel()
         # Not left to the beat: a query on a dead line takes its time to give up, even when it is cancelled.
-        wait = began + self._lease * SAFE - time.monotonic()
-        self._alarm = asyncio.get_running_loop().call_later(wait, self._lose)
+        self._set_alarm(began + self._lease * SAFE)
 
-    def _lose(self) -> None:
+    def _set_alarm(self, due: float) -> None:
+        loop = asyncio.get_running_loop()
+        self._alarm = loop.call_later(due - time.monotonic(), self._lose, due)
+
+    def _lose(self, due: float) -> None:
+        now, last = time.monotonic(), self._landed + self._lease * LAST
+        if due + 0.1 < now < last:  # it rings late, for the loop was blocked: a beat may land at once
+            self._set_alarm(min(now + LATE, last))
+            return
         self._lost = True
         log.error("no beat landed in time: stopping all work before the leases run out")
         self._on_lost()
