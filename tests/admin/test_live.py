@@ -12,7 +12,9 @@ import orjson
 import pytest
 
 from shiftboss.db import Database
+from shiftboss.db.events import Events
 from shiftboss.model.access import Role
+from shiftboss.model.errors import DatabaseUnavailable
 
 STREAM = "/api/v1/admin/events/stream"
 Eventually = Callable[..., Awaitable[Any]]
@@ -106,3 +108,62 @@ async def test_a_stream_ends_with_its_token(url: str, db: Database, monkeypatch:
     async with httpx.AsyncClient(base_url=url) as client, streamed(client, **headers) as live:
         await db.tokens.revoke_token("ann")
         assert [message async for message in live] == []
+
+
+async def test_a_busy_stream_ends_with_its_token_too(
+    url: str, db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also with the scheme in small letters, which HTTP allows."""
+    monkeypatch.setattr("shiftboss.admin.api.events.BEAT", 0.3)
+    token = await db.tokens.create_token("ann", Role.VIEWER)
+
+    async def chatter() -> None:
+        while True:
+            await db.events.note("test.chatter")
+            await asyncio.sleep(0.02)
+
+    talk = asyncio.create_task(chatter())
+    headers = {"Authorization": f"bearer {token}"}
+    try:
+        async with httpx.AsyncClient(base_url=url) as client, streamed(client, **headers) as live:
+            until = asyncio.get_running_loop().time() + 1
+            async for _ in live:
+                if asyncio.get_running_loop().time() > until:
+                    break
+            else:
+                pytest.fail("the stream ended though its token is good")
+            await db.tokens.revoke_token("ann")
+            async with asyncio.timeout(10):
+                async for _ in live:
+                    pass
+    finally:
+        talk.cancel()
+
+
+async def test_changes_that_could_not_be_read_at_once_are_told_later(
+    url: str, db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A query that fails is no lost connection: nobody would tell that something was missed."""
+    tried = 0
+    named = Events.named
+
+    async def fails_once(self: Events, ids: Any) -> Any:
+        nonlocal tried
+        tried += 1
+        if tried == 1:
+            raise DatabaseUnavailable("no connection became free in time")
+        return await named(self, ids)
+
+    monkeypatch.setattr(Events, "named", fails_once)
+    async with httpx.AsyncClient(base_url=url) as client, streamed(client) as live:
+        await db.events.note("test.heard")
+        async with asyncio.timeout(10):
+            assert (await anext(live))["data"]["kind"] == "test.heard"
+    assert tried == 1
+
+
+async def test_a_stranger_can_not_fill_the_memory(url: str) -> None:
+    async with httpx.AsyncClient(base_url=url, timeout=30) as client:
+        for path in ("/api/v1/admin/session", "/login"):
+            answer = await client.post(path, content=b"x" * 20_000_000)
+            assert answer.status_code == 413

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import secrets
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,10 @@ import orjson
 import pytest
 from bot_helpers import SAMPLE, Heard, Site
 
-from shiftboss.bots.sources import SourceTrouble
+from shiftboss.bots.sources import SourceTrouble, chosen
 from shiftboss.db import Database
 from shiftboss.model.errors import UsageError
+from shiftboss.model.settings import BotsSettings
 
 Perform = Callable[..., Any]
 
@@ -119,3 +121,29 @@ async def test_a_source_that_fails_says_so(perform: Perform, site: Site, tmp_pat
         await perform("discovery", "delft", source=site.page("/odd", body=b"[]"))
     with pytest.raises(UsageError, match="can not be read"):
         await perform("discovery", "delft", source=str(tmp_path / "missing.geojson"))
+
+
+async def test_one_bad_feature_does_not_end_the_run(db: Database, perform: Perform, tmp_path: Path) -> None:
+    """What the database could not keep, or no index hold, is left out or cut."""
+    fine = [bakery(f"node/{n}", f"Bakery {n}", 51.92 + n / 1000, 4.48) for n in range(2)]
+    odd = bakery("node/7", "Odd", 51.93, 4.49)
+    odd["properties"] |= {"cuisine": "a\x00b", "phone": "".join(map(str, range(3000)))}
+    long = [
+        bakery("node/8", secrets.token_hex(5000), 51.94, 4.49),
+        bakery(secrets.token_hex(5000), "Long id", 51.95, 4.49),
+        bakery("node/\x00", "NUL id", 51.96, 4.49),
+    ]
+    file = extract(tmp_path / "odd.geojson", *fine, odd, *long)
+    counters = await perform("discovery", "rotterdam", source=file)
+    assert (counters["inserted"], counters["skipped"]) == (3, 3)
+
+
+async def test_a_source_inside_our_network_is_named_by_its_owner_only() -> None:
+    """Who may start runs may not send our workers to any machine that they can reach."""
+    inside = "http://127.0.0.1:1/api/interpreter"
+    settings = BotsSettings(source=inside)
+    assert await chosen(None, settings) == inside
+    assert await chosen(inside, settings.model_copy(update={"private_sites": True})) == inside
+    for source in (inside, "http://[::1]/", "https://localhost/", "http:///x", "http://no.such.host.invalid"):
+        with pytest.raises(UsageError, match="not a public address"):
+            await chosen(source, settings)

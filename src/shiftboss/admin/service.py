@@ -13,6 +13,7 @@ from shiftboss import __version__
 from shiftboss.admin import problems
 from shiftboss.admin.access import is_loopback
 from shiftboss.admin.api import ROUTERS
+from shiftboss.admin.bounded import Bounded
 from shiftboss.admin.desk import Desk
 from shiftboss.admin.page.mount import mount
 from shiftboss.db import Database
@@ -46,6 +47,7 @@ def create_app(db: Database, settings: Settings | None = None) -> FastAPI:
     )
     desk.attach(app)
     problems.install(app)
+    app.add_middleware(Bounded)
     for router in ROUTERS:
         app.include_router(router)
     # The page answers everything that is left; an API client must not get its HTML.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 import orjson
+import structlog
 
 from shiftboss.db.listen import MISSED, Notice, listen
 from shiftboss.lifecycle import Service
@@ -18,8 +19,11 @@ if TYPE_CHECKING:
 
     from shiftboss.db import Database
 
+log = structlog.get_logger()
+
 EVENTS, RUNS = "shiftboss_events", "shiftboss_runs"
 BACKLOG = 1000
+AGAIN = 0.5
 
 
 class Change(NamedTuple):
@@ -109,12 +113,14 @@ class Hub(Service):
             notices = {await self._heard.get()}
             while not self._heard.empty():
                 notices.add(self._heard.get_nowait())
-            with suppress(
-                Exception
-            ):  # the database is away: the reconnect brings MISSED, and with it what was lost
+            try:
                 async for change in self._changes(notices):
                     for client in tuple(self._clients):
                         client.put(change)
+            except Exception as error:
+                log.warning("changes could not be told yet", reason=str(error))
+                self._heard.put_nowait(MISSED)
+                await asyncio.sleep(AGAIN)
 
     async def _changes(self, notices: set[Notice]) -> AsyncIterator[Change]:
         ids = [int(notice.payload) for notice in notices if notice.channel == EVENTS]

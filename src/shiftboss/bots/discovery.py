@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from shiftboss.bots.catalog import City
 from shiftboss.bots.registry import bot
 from shiftboss.bots.run import Run
-from shiftboss.bots.sources import read, sightings
+from shiftboss.bots.sources import chosen, read, sightings
 
 BATCH = 50
 SCALE = 1000
@@ -37,7 +37,7 @@ async def discovery(run: Run, params: DiscoveryParams) -> None:
 
 
 async def _discover(run: Run, params: DiscoveryParams, city: City, n: int, cities: int) -> None:
-    source = params.source or run.settings.bots.source
+    source = await chosen(params.source, run.settings.bots)
     features = await read(source, city, run.categories, run.settings.bots)
     found = list(sightings(features, city, run.categories))
     places = sorted((s for s in found if s), key=lambda s: str(s["source_id"]))[: params.limit]

@@ -6,19 +6,37 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import orjson
 
 from shiftboss.bots.catalog import Category, City
+from shiftboss.bots.web import is_public
 from shiftboss.model.errors import ShiftbossError, UsageError
 from shiftboss.model.settings import BotsSettings
 
+LONGEST = 500  # characters; an index must hold names and numbers
 KEPT_TAGS = ("amenity", "shop", "tourism", "cuisine", "brand", "description", "operator")
 
 
 class SourceTrouble(ShiftbossError):
     """The source did not answer, or not with places."""
+
+
+async def chosen(given: str | None, settings: BotsSettings) -> str:
+    """The source of a run. One that came with the order must not lead into our own network."""
+    if given is None or settings.private_sites or not given.startswith(("http://", "https://")):
+        return given or settings.source
+    try:
+        public = await is_public(urlsplit(given).hostname or "localhost")
+    except (OSError, ValueError):
+        public = False
+    if not public:
+        raise UsageError(
+            f"{given} is not a public address", hint="set bots.source, or allow such with bots.private_sites"
+        )
+    return given
 
 
 async def read(source: str, city: City, categories: Sequence[Category], settings: BotsSettings) -> list[Any]:
@@ -89,11 +107,14 @@ def _feature(feature: Any) -> tuple[str, dict[str, Any], float, float] | None:
     tags = feature.get("properties" if geojson else "tags")
     point = _middle(feature.get("geometry")) if geojson else _centre(feature)
     name = tags.get("name") if isinstance(tags, Mapping) else None
-    if point is None or not isinstance(name, str) or not name.strip() or "\x00" in name:
+    if point is None or not isinstance(name, str) or not name.strip():
         return None
     assert isinstance(tags, Mapping)
     id = tags.get("@id") or feature.get("id") if geojson else f"{feature.get('type')}/{feature.get('id')}"
-    return str(id or _digest(name, point)), dict(tags), *point
+    key = str(id or _digest(name, point))
+    if any(len(text) > LONGEST or "\x00" in text for text in (name, key)):
+        return None
+    return key, dict(tags), *point
 
 
 def _centre(element: Mapping[str, Any]) -> tuple[float, float] | None:
@@ -144,7 +165,7 @@ def _sighting(id: str, tags: Mapping[str, Any], lat: float, lon: float, category
         "phone": _phone(tags),
         "website": next(iter(_words(tags, "website", "contact:website", "url")), None),
         "opening_hours": next(iter(_words(tags, "opening_hours")), None),
-        "tags": {key: str(tags[key]) for key in KEPT_TAGS if tags.get(key)},
+        "tags": {key: " ".join(_words(tags, key)) for key in KEPT_TAGS if tags.get(key)},
     }
 
 
@@ -155,5 +176,5 @@ def _words(tags: Mapping[str, Any], *keys: str) -> list[str]:
 def _phone(tags: Mapping[str, Any]) -> str | None:
     """The first number, without decoration, so that two ways to write it are one."""
     for text in _words(tags, "phone", "contact:phone"):
-        return "".join(c for c in text.split(";")[0] if c.isdigit() or c == "+") or None
+        return "".join(c for c in text.split(";")[0] if c.isdigit() or c == "+")[:LONGEST] or None
     return None

@@ -86,13 +86,10 @@ class Web:
     async def _refusal(self, name: str) -> Look | None:
         """Addresses inside our own network are nobody's website, whatever the directory says."""
         try:
-            found = await asyncio.get_running_loop().getaddrinfo(name, None, type=socket.SOCK_STREAM)
+            public = await is_public(name)
         except OSError:
             return Look("bad", "its host is not known")
-        inside = any(not ipaddress.ip_address(str(entry[4][0]).split("%")[0]).is_global for entry in found)
-        if inside and not self._settings.private_sites:
-            return Look("bad", "not a public address")
-        return None
+        return None if public or self._settings.private_sites else Look("bad", "not a public address")
 
     async def _allowed(self, host: _Host, url: str) -> bool:
         if host.robots is None:
@@ -128,6 +125,12 @@ class Web:
         host.free_at = max(now, host.free_at) + self._settings.host_pause
         if wait > 0:
             await asyncio.sleep(wait)
+
+
+async def is_public(name: str) -> bool:
+    """Whether a host is outside of our own network. Raises OSError for one that nobody knows."""
+    found = await asyncio.get_running_loop().getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    return all(ipaddress.ip_address(str(entry[4][0]).split("%")[0]).is_global for entry in found)
 
 
 def _judge(status: int) -> Look:

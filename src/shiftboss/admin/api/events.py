@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 from datetime import datetime
 from typing import Annotated, Any
@@ -76,19 +77,22 @@ async def _flow(desk: Desk, request: Request, last: int | None) -> AsyncIterator
         if last is not None:
             for missed in await desk.hub.since(last):
                 yield missed.text
+        due = time.monotonic() + BEAT
         while not client.lost and not desk.hub.stopping.is_set():
-            change = await client.next(BEAT)
+            change = await client.next(due - time.monotonic())
             if change is not None:
                 yield change.text
-            elif await _still_welcome(desk, request):
+            if time.monotonic() >= due:
+                if not await _still_welcome(desk, request):
+                    return
                 yield b": still here\n\n"
-            else:
-                return
+                due = time.monotonic() + BEAT
 
 
 async def _still_welcome(desk: Desk, request: Request) -> bool:
-    """A stream must not outlive the token or session that opened it."""
-    bearer = request.headers.get("authorization", "").removeprefix("Bearer ").strip()
+    """A stream must not outlive the token or session that opened it, however much there is to tell."""
+    scheme, _, secret = request.headers.get("authorization", "").partition(" ")
+    bearer = secret.strip() if scheme.lower() == "bearer" else ""
     address = request.client.host if request.client else ""
     try:
         await desk.access.recognise(
