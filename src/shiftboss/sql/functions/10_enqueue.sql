@@ -223,22 +223,23 @@ DECLARE
     v_made boolean[];
     v_keys text[];
     v_linked boolean;
-    v_keyed int;
+    v_keyed boolean;
     v_normal uuid[];
 BEGIN
     IF jsonb_typeof(p_tasks) IS DISTINCT FROM 'array' THEN
         RAISE EXCEPTION 'enqueue takes a JSON array of tasks' USING ERRCODE = 'invalid_parameter_value',
             HINT = 'For example: SELECT * FROM shiftboss.enqueue(''[{"task_type": "resize", "params": {"id": 7}}]'')';
     END IF;
-    SELECT bool_or(k = 'depends_on'), min(k) FILTER (WHERE k NOT IN ('id', 'task_type', 'params', 'queue', 'priority', 'origin',
+    SELECT bool_or(k = 'depends_on'), bool_or(k = 'dedup_key'),
+        min(k) FILTER (WHERE k NOT IN ('id', 'task_type', 'params', 'queue', 'priority', 'origin',
         'tenant', 'run_at', 'delay', 'deadline', 'timeout', 'dedup_key', 'concurrency_key', 'max_attempts', 'backoff',
         'backoff_factor', 'backoff_max', 'depends_on', 'on_dependency_failure', 'requires', 'region', 'run_id', 'metadata'))
-    INTO v_linked, v_key FROM jsonb_array_elements(p_tasks) t, jsonb_object_keys(t) k;
+    INTO v_linked, v_keyed, v_key FROM jsonb_array_elements(p_tasks) t, jsonb_object_keys(t) k;
     IF v_key IS NOT NULL THEN
         RAISE EXCEPTION 'a task has no field "%"', v_key USING ERRCODE = 'invalid_parameter_value';
     END IF;
-    SELECT count(DISTINCT t ->> 'dedup_key') INTO v_keyed FROM jsonb_array_elements(p_tasks) t;
-    IF (v_linked OR v_keyed > 1) AND current_setting('shiftboss.giving_way', true) IS DISTINCT FROM 'on' THEN
+    IF (v_linked OR v_keyed AND jsonb_array_length(p_tasks) > 1)
+        AND current_setting('shiftboss.giving_way', true) IS DISTINCT FROM 'on' THEN
         RETURN QUERY SELECT * FROM shiftboss.enqueue_giving_way(p_tasks);
         RETURN;
     END IF;
