@@ -15,7 +15,7 @@ from shiftboss.coordinator.source import CoordinatorSource
 from shiftboss.db import Database
 from shiftboss.lifecycle import sleep
 from shiftboss.model.settings import CoordinatorSettings
-from shiftboss.model.task import Cancelled, Claimed, Complete, Fail, NewTask, Postpone, Report
+from shiftboss.model.task import Cancelled, Claimed, Complete, Fail, NewTask, Postpone, Report, Unreadable
 from shiftboss.model.worker import Capabilities, Member
 from shiftboss.worker.handlers import Handlers
 from shiftboss.worker.outbox import Outbox
@@ -62,6 +62,15 @@ async def enqueue(db: Database, count: int, **fields: Any) -> None:
 async def statuses(db: Database) -> dict[str, int]:
     rows = await db.fetch("SELECT status, count(*) AS n FROM public.tasks GROUP BY status")
     return {row["status"]: row["n"] for row in rows}
+
+
+async def test_a_task_that_can_not_be_read_comes_with_the_others(
+    coordinator: Coordinator, db: Database, connect: Any
+) -> None:
+    await enqueue(db, 2)
+    await db.execute("""UPDATE tasks SET params = '{"n": 1e400}' WHERE id = (SELECT id FROM tasks LIMIT 1)""")
+    tasks = await claim(await connect(coordinator), 2)
+    assert [type(task.params) for task in tasks].count(Unreadable) == 1
 
 
 async def test_claims_and_reports_every_outcome(coordinator: Coordinator, db: Database, connect: Any) -> None:

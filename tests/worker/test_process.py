@@ -22,6 +22,7 @@ from shiftboss.db.migrate import migrate
 from shiftboss.lifecycle.processes import identity
 from shiftboss.model.task import NewTask
 from tests.pooler import needs_pooler, pooler
+from tests.worker.line import Line
 from tests.worker.test_delivery import setting
 from tests.worker.test_runtime import enqueue, finished
 
@@ -153,6 +154,23 @@ async def test_results_for_a_read_only_database_outlive_the_worker(
         assert (row["status"], row["result_data"], row["attempts"]) == ("Complete", "seen", 0)
         assert row["worker_id"] == "first"
         await eventually(lambda: not list(spool.glob("*.reports")))
+
+
+async def test_results_on_a_dead_line_are_on_disk_soon_after_sigterm(
+    db: Database, database_url: str, tmp_path: Path, eventually: Callable[..., Any]
+) -> None:
+    gate, spool = tmp_path / "gate", tmp_path / "spool"
+    patient = {"SHIFTBOSS_WORKER_LEASE_SECONDS": "60", "SHIFTBOSS_WORKER_GRACE_SECONDS": "1"}
+    async with Line(database_url) as line, worker(line.url, tmp_path, "first", **patient) as first:
+        id = await enqueue(db, "wait_for", {"path": str(gate)})
+        await eventually(lambda: (tmp_path / "gate.started").exists(), 60)
+        line.alive.clear()
+        gate.touch()
+        first.send_signal(signal.SIGTERM)
+        await eventually(lambda: list(spool.glob("*.reports")), 15)
+    async with worker(database_url, tmp_path, "second"):
+        row = await finished(db, id, 60)
+    assert (row["status"], row["result_data"], row["attempts"]) == ("Complete", "seen", 0)
 
 
 async def test_a_killed_workers_task_runs_again_elsewhere(

@@ -26,6 +26,7 @@ Stop = Literal["cancel", "timeout", "stop", "lost"]
 
 MAX_RESULT = 16 * 1024 * 1024
 UNKNOWN_DELAY = 30.0
+JSON = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
 #: Seconds that a coroutine has for its end once it was told to; then it is left to itself.
 MOMENT = 2.0
 #: A handler forked and came back twice: the copy must not go on with our loop and our sockets.
@@ -39,7 +40,6 @@ def _forked() -> None:
 
 
 os.register_at_fork(after_in_child=_forked)
-JSON = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
 
 
 class Attempt:

@@ -132,8 +132,10 @@ class Worker(Service):
     async def _until_done(self, claiming: asyncio.Task[None]) -> None:
         """Until claiming ends, or a stop, which does not wait for a claim that hangs."""
         stop = asyncio.ensure_future(self.stopping.wait())
-        await asyncio.wait({claiming, stop}, return_when=asyncio.FIRST_COMPLETED)
-        stop.cancel()
+        try:
+            await asyncio.wait({claiming, stop}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stop.cancel()
         if claiming.done():
             claiming.result()
 
