@@ -208,3 +208,18 @@ async def test_a_coordinator_whose_dispatcher_breaks_does_not_look_alive(
     with pytest.raises(RuntimeError, match="nobody thought"):
         async with asyncio.timeout(10):
             await coordinator.wait()
+
+
+@pytest.mark.parametrize(
+    ("text", "good"),
+    [(r'{"path": "C:\\u0000"}', True), (r'"\u0000"', False), (r'"\\\u0000"', False), (r'"a\\\\u0000"', True)],
+)
+async def test_only_a_true_nul_is_refused_in_a_result(
+    coordinator: Coordinator, db: Database, connect: Any, text: str, good: bool
+) -> None:
+    source = await connect(coordinator)
+    await enqueue(db, 1)
+    (task,) = await claim(source, 1)
+    await source.report([Report(task, Complete(text.encode()), 0.1)])
+    (row,) = await db.fetch("SELECT status FROM public.tasks")
+    assert row["status"] == ("Complete" if good else "Failed")

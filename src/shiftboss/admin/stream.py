@@ -13,6 +13,7 @@ import structlog
 
 from shiftboss.db.listen import MISSED, Notice, listen
 from shiftboss.lifecycle import Service
+from shiftboss.model.errors import DatabaseError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -117,10 +118,12 @@ class Hub(Service):
                 async for change in self._changes(notices):
                     for client in tuple(self._clients):
                         client.put(change)
-            except Exception as error:
-                log.warning("changes could not be told yet", reason=str(error))
+            except DatabaseError as error:
+                log.warning("changes could not be told yet", reason=error.message)
                 self._heard.put_nowait(MISSED)
                 await asyncio.sleep(AGAIN)
+            except Exception:  # one that can not be read must not hold up those after it
+                log.exception("changes could not be told")
 
     async def _changes(self, notices: set[Notice]) -> AsyncIterator[Change]:
         ids = [int(notice.payload) for notice in notices if notice.channel == EVENTS]

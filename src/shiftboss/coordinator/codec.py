@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -21,6 +22,8 @@ MAX_NAMES = 1000
 MAX_SLOTS = 10_000
 MAX_AHEAD = 1000
 MAX_METADATA = 16 * 1024
+NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+"""An escaped NUL; after an escaped backslash, u0000 is plain text."""
 SPEEDS: dict[str, Speed] = {"fast": "fast", "standard": "standard", "thorough": "thorough"}
 
 
@@ -135,7 +138,7 @@ def _json(text: str, what: str) -> Any:
         value = orjson.loads(text)
     except orjson.JSONDecodeError as error:
         raise invalid(f"{what} is not JSON: {error}") from None
-    if "\\u0000" in text:
+    if NUL.search(text):
         raise invalid(f"{what} holds a NUL character, which PostgreSQL can not keep")
     return value
 
@@ -183,6 +186,11 @@ def _outcome(one: pb.Completion) -> tuple[str, str | None, float, bool]:
     raise invalid(f"the completion of task {one.held.task_id[:50]} has no outcome")
 
 
+def _figure(value: Any) -> float:
+    """Other writers of the workers table may have put anything there."""
+    return max(value, 0.0) if isinstance(value, int | float) and math.isfinite(value) else 0.0
+
+
 def health(row: Mapping[str, Any]) -> pb.WorkerHealth:
     used = row["resource_usage"] or {}
     return pb.WorkerHealth(
@@ -194,8 +202,8 @@ def health(row: Mapping[str, Any]) -> pb.WorkerHealth:
         error_rate=row["error_rate"],
         avg_processing_time=row["avg_processing_time"],
         resource_usage=pb.ResourceUsage(
-            cpu_percent=used.get("cpu_percent") or 0,
-            memory_mb=used.get("memory_mb") or 0,
-            task_count=used.get("task_count") or row["active_tasks"],
+            cpu_percent=_figure(used.get("cpu_percent")),
+            memory_mb=_figure(used.get("memory_mb")),
+            task_count=min(int(_figure(used.get("task_count"))) or row["active_tasks"], 2**32 - 1),
         ),
     )

@@ -18,6 +18,7 @@ from typing import Any, Literal
 from uuid import UUID
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+import orjson
 import structlog
 from cronsim import CronSim, CronSimError
 
@@ -49,6 +50,12 @@ class Cron:
             raise UsageError(f"schedule {self.name!r} names no task_type")
         if self.missed not in ("latest", "all", "skip"):
             raise UsageError(f"missed is {self.missed!r}", hint="use latest, all or skip")
+        try:
+            orjson.dumps(self.task, option=orjson.OPT_NON_STR_KEYS)
+        except TypeError as error:
+            raise UsageError(
+                f"the task of schedule {self.name!r} can not be written as JSON: {error}"
+            ) from None
         next_tick(self.cron, self.timezone, datetime.now(UTC))
 
 

@@ -88,9 +88,10 @@ async def worker_health(desk: At, who: Caller) -> list[WorkerHealth]:
 
 def _usage(row: Row) -> ResourceUsage:
     usage = row["resource_usage"]
+    cpu, memory = (usage.get(name) for name in ("cpu_percent", "memory_mb"))
     return ResourceUsage(
-        cpu_percent=usage.get("cpu_percent", 0.0),
-        memory_mb=usage.get("memory_mb", 0),
+        cpu_percent=cpu if isinstance(cpu, int | float) else 0.0,
+        memory_mb=memory if isinstance(memory, int | float) else 0.0,
         task_count=row["active_tasks"],
     )
 

@@ -34,6 +34,18 @@ BEGIN
     RETURN NEXT;
 END $$;
 
+-- Anybody may write into the registry; what nobody could read would hide all the others.
+CREATE OR REPLACE FUNCTION shiftboss.refuse_worker() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'worker "%": capabilities, resource_limits and resource_usage must be JSON objects, last_heartbeat a moment',
+        NEW.id USING ERRCODE = 'invalid_parameter_value';
+END $$;
+
+CREATE OR REPLACE TRIGGER refuse_worker AFTER INSERT OR UPDATE ON public.workers FOR EACH ROW
+    WHEN (jsonb_typeof(NEW.capabilities) <> 'object' OR jsonb_typeof(NEW.resource_limits) <> 'object'
+        OR jsonb_typeof(NEW.resource_usage) <> 'object' OR NOT isfinite(NEW.last_heartbeat))
+    EXECUTE FUNCTION shiftboss.refuse_worker();
+
 -- Beats of many workers: [{"id", "session", "leases": [..], "usage": {..}}]. The rules are those of shiftboss.beat. A worker
 -- that is not in the answer is unknown, or another one by now: `session` is its secret, in hexadecimal digits.
 CREATE OR REPLACE FUNCTION shiftboss.beats(p_beats jsonb)
@@ -273,7 +285,8 @@ LANGUAGE sql AS $$
     FROM (SELECT count(*) AS depth, min(coalesce(run_at, created_at)) AS oldest FROM public.tasks
           WHERE status = 'Queued' AND hold IS NULL AND coalesce(run_at, created_at) <= shiftboss.now()
             AND (p_queue IS NULL OR queue = p_queue)) q,
-        (SELECT count(*) AS workers, coalesce(sum((capabilities ->> 'max_concurrent_tasks')::int), 0) AS slots
+        (SELECT count(*) AS workers, coalesce(sum(CASE jsonb_typeof(capabilities -> 'max_concurrent_tasks')
+             WHEN 'number' THEN least((capabilities ->> 'max_concurrent_tasks')::numeric, 10000)::int END), 0) AS slots
          FROM public.workers WHERE status = 'active' AND NOT draining AND (queues IS NULL OR p_queue IS NULL OR p_queue = ANY (queues))) w,
         -- three indexes know together what came in lately; no index has them all
         (SELECT (SELECT count(*) FROM public.tasks WHERE status = 'Queued' AND created_at > shiftboss.now() - p_window
