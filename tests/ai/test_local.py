@@ -1,6 +1,7 @@
 """The local provider answers every task type in the documented shape, whatever the text."""
 
 import asyncio
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from shiftboss.ai import AI, Request, answers
 from shiftboss.ai.errors import Unsuitable
-from shiftboss.ai.providers.local import ANALYSERS, LocalProvider
+from shiftboss.ai.providers.local import ANALYSERS, LocalProvider, embedder
 from shiftboss.ai.providers.local.extraction import find_entities
 from shiftboss.ai.providers.local.text import Text, split_sentences
 
@@ -146,3 +147,18 @@ def test_sentences_survive_abbreviations() -> None:
 def test_an_entity_is_listed_once() -> None:
     found = find_entities(Text("I met Anna. Anna laughed. Then Anna left."))
     assert [(e["text"], e["type"]) for e in found] == [("Anna", "PERSON")]
+
+
+def test_one_long_text_makes_no_others_long() -> None:
+    texts = [*(f"a short text, number {n}" for n in range(63)), "a long walk by the sea " * 4000]
+    embedder.embed(["warm up"])
+    tracemalloc.start()
+    try:
+        vectors = embedder.embed(texts)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 300e6, "all of them as long as the longest would take gigabytes"
+    alone = np.concatenate([embedder.embed([text]) for text in texts])
+    assert np.allclose(vectors, alone, atol=1e-5)
+    assert vectors[63] @ embedder.embed(["a long walk by the sea"])[0] > 0.99

@@ -73,6 +73,7 @@ LOOP.append(LOOP)
         ({"text": "a\x00b"}, "NUL"),
         ({"extra": {"deep": ["a\x00b"]}}, "NUL"),
         ({"date": -62135596800}, "out of range"),
+        ({"text": "x" * 1_000_001}, "longer than 1000000 characters"),
         ({"tz": "localtime"}, "unknown time zone"),
         ({"tz": "right/UTC"}, "unknown time zone"),
         ({"id": "é" * 300}, "longer than 500 bytes"),

@@ -14,6 +14,7 @@ from shiftboss.ai import AI
 from shiftboss.ai.errors import Unavailable
 from shiftboss.db import Database
 from shiftboss.model.errors import Defer
+from shiftboss.vectorizer import load, run
 from shiftboss.vectorizer.run import Run
 from shiftboss.vectorizer.search import search
 from tests.vectorizer.conftest import Steered, blog, make, one, vector_of, work
@@ -387,3 +388,38 @@ async def test_an_extended_claim_is_still_the_same_claim(db: Database, steered: 
     assert await db.vectorizers.claim(id, 10, timedelta(0)) != [], "the edited row has a new entry"
     done = await db.vectorizers.write(id, kept, [["a"], ["b"]], np.zeros((2, 8), np.float32))
     assert done == [kept[0].ticket]
+
+
+async def test_long_rows_come_in_small_batches_and_few_at_a_time(
+    db: Database, steered: Steered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(load, "MOST_CHARACTERS", 4000)
+    await db.execute("CREATE TABLE blog (id int PRIMARY KEY, body text)")
+    await db.execute("INSERT INTO blog SELECT n, repeat('x', 1000) || n FROM generate_series(1, 40) n")
+    id = await make(db, chunking="none", batch_size=10)
+    claims = []
+    claim = db.vectorizers.claim
+
+    async def counted(id: int, limit: int, lease: timedelta) -> Any:
+        claims.append(limit)
+        return await claim(id, limit, lease)
+
+    monkeypatch.setattr(db.vectorizers, "claim", counted)
+    await work(db, steered)
+    assert await db.vectorizers.pending(id) == 0
+    assert max(map(len, steered.calls)) == 1
+    assert claims[0] == 10
+    assert set(claims[1:]) == {3}
+
+
+async def test_a_row_of_too_many_chunks_is_told(
+    db: Database, steered: Steered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "MOST_CHUNKS", 5)
+    await blog(db)
+    await db.execute("UPDATE blog SET body = repeat('long ', 100) WHERE id = 2")
+    id = await make(db, chunking="characters", chunk_size=50, chunk_overlap=0)
+    await work(db, steered)
+    assert (await chunks(db)).keys() == {1, 3}
+    [error] = await db.vectorizers.errors(id)
+    assert "10 chunks, at most 5" in error["reason"]

@@ -38,6 +38,7 @@ PART_ALIASES: dict[Kind, tuple[str, ...]] = {
     "voice_transcript": ("voice_transcript", "voice", "voice_note", "transcript", "audio"),
     "image_description": ("image_description", "image", "photo", "picture", "caption"),
 }
+LONGEST_ENTRY = 1_000_000  # characters: a book; its analysis takes a minute
 LONGEST_NAME = 500  # bytes: two of them fit into an index
 OURS = ("results",)  # what an export adds to an entry
 FIELD_OF = {alias: name for name, aliases in ALIASES.items() for alias in aliases}
@@ -86,6 +87,8 @@ def parse(raw: Mapping[str, Any], *, user: str | None = None) -> Parsed:
         raise BadEntry(
             "no content", hint="give it `text`, `voice_transcript`, `image_description` or `parts`"
         )
+    if sum(len(part["content"]) for part in parts) > LONGEST_ENTRY:
+        raise BadEntry(f"longer than {LONGEST_ENTRY} characters", hint="cut it into several entries")
     writer = _short("user", str(fields.get("user") or user or "").strip())
     if not writer:
         raise BadEntry("no user", hint="add a `user` field or import with --user")

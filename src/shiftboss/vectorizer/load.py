@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
+from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from shiftboss.db import Database
 
 MOST_ROWS = 2048  # claimed at once: few round trips, and little to take over from a worker that dies
+MOST_CHARACTERS = 8_000_000  # claimed at once, as far as the rows before told; half of it in a batch
 
 
 class Load:
@@ -26,8 +28,9 @@ class Load:
         self._turn = asyncio.Lock()
         self._ready: deque[list[SourceRow]] = deque()
         self._fresh_until = 0.0
-        self._batches = 1  # at first, so that the first call is made soon; then twice as many each time
-        self._most_batches = min(vectorizer.concurrency, max(1, MOST_ROWS // vectorizer.batch_size))
+        size = vectorizer.batch_size
+        self._rows = size  # at first, so that the first call is made soon; then twice as many each time
+        self._most_rows = size * min(vectorizer.concurrency, max(1, MOST_ROWS // size))
         self.dry = False
 
     def close(self) -> None:
@@ -57,9 +60,27 @@ class Load:
         return await self._db.vectorizers.extend(self._vectorizer.id, rows, self._lease)
 
     async def _claim(self) -> None:
-        size = self._vectorizer.batch_size
-        rows = await self._db.vectorizers.claim(self._vectorizer.id, self._batches * size, self._lease)
-        self._ready.extend(rows[first : first + size] for first in range(0, len(rows), size))
+        rows = await self._db.vectorizers.claim(self._vectorizer.id, self._rows, self._lease)
+        self._ready.extend(cut(rows, self._vectorizer.batch_size))
         self._fresh_until = time.monotonic() + self._lease.total_seconds() / 3
-        self._batches = min(2 * self._batches, self._most_batches)
+        fitting = MOST_CHARACTERS * len(rows) // (sum(map(length, rows)) or 1)
+        self._rows = max(1, min(2 * self._rows, self._most_rows, fitting))
         self.dry = self.dry or not rows
+
+
+def cut(rows: Iterable[SourceRow], size: int) -> Iterator[list[SourceRow]]:
+    """Batches of at most `size` rows, fewer where they are long."""
+    batch: list[SourceRow] = []
+    characters = 0
+    for row in rows:
+        if batch and (len(batch) == size or characters + length(row) > MOST_CHARACTERS // 2):
+            yield batch
+            batch, characters = [], 0
+        batch.append(row)
+        characters += length(row)
+    if batch:
+        yield batch
+
+
+def length(row: SourceRow) -> int:
+    return sum(len(text or "") for text in row.fields)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 LANES_PER_CALL = 3
 COUNT_SECONDS = 1.0
+MOST_CHUNKS = 50_000  # of a row: its vectors must fit into one message to PostgreSQL
 
 
 @dataclass(slots=True)
@@ -159,6 +160,8 @@ class Run:
         for row in rows:
             try:
                 chunks = self._chunk(self._format.text(row)) if row.present else []
+                if len(chunks) > MOST_CHUNKS:
+                    raise ValueError(f"{len(chunks)} chunks, at most {MOST_CHUNKS} can be written at once")
                 prepared.append(Prepared(row, [self._format.dress(chunk, row) for chunk in chunks]))
             except Exception as error:
                 failed.append(Failed(row, "chunk", f"{type(error).__name__}: {error}"))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,6 +14,8 @@ from shiftboss.ai.protocol import Vectors
 
 MODEL = "wordllama-l2-supercat-256"
 DIMENSIONS = 256
+LONGEST = 50_000  # characters; a longer text is the mean of its pieces, as it would be of its tokens
+MOST_BYTES = 200_000  # of a batch, each text as long as the longest: a kilobyte of memory for every token
 
 
 @cache
@@ -25,13 +27,45 @@ def _model() -> Any:
     return wordllama.WordLlama.load(cache_dir=home, dim=DIMENSIONS, disable_download=True)
 
 
+class Piece(NamedTuple):
+    """A text, or its `share` of one that is too long."""
+
+    owner: int
+    text: str
+    share: float
+
+
+def _pieces(number: int, text: str) -> Iterator[Piece]:
+    for start in range(0, max(1, len(text)), LONGEST):
+        piece = text[start : start + LONGEST]
+        yield Piece(number, piece, len(piece) / len(text) if text else 1.0)
+
+
+def _batches(pieces: list[Piece]) -> Iterator[list[Piece]]:
+    """The model fills every text of a batch up to its longest: so texts of like length go together."""
+    batch: list[Piece] = []
+    for size, piece in sorted(
+        ((len(piece.text.encode()), piece) for piece in pieces), key=lambda each: each[0]
+    ):
+        if batch and size * (len(batch) + 1) > MOST_BYTES:
+            yield batch
+            batch = []
+        batch.append(piece)
+    if batch:
+        yield batch
+
+
 def embed(texts: Sequence[str]) -> Vectors:
     """Unit vectors, one row per text; a text without a known word gets a fixed unit vector, never NaN."""
     if not texts:
         return np.zeros((0, DIMENSIONS), dtype=np.float32)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        raw = np.asarray(_model().embed(list(texts), norm=False), dtype=np.float32)
-    raw = np.nan_to_num(raw)
+    raw = np.zeros((len(texts), DIMENSIONS), dtype=np.float32)
+    pieces = [piece for number, text in enumerate(texts) for piece in _pieces(number, text)]
+    for batch in _batches(pieces):
+        with np.errstate(invalid="ignore", divide="ignore"):
+            made = np.nan_to_num(_model().embed([piece.text for piece in batch], norm=False))
+        shares = np.asarray([[piece.share] for piece in batch], dtype=np.float32)
+        np.add.at(raw, [piece.owner for piece in batch], made * shares)
     norms = np.linalg.norm(raw, axis=1, keepdims=True)
     empty = norms[:, 0] < 1e-12
     raw[empty, 0] = 1.0
