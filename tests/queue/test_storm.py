@@ -136,6 +136,10 @@ class Storm:
         assert not twice, f"leases that ended twice: {twice}"
         history = {lease: (id, outcome) for lease, id, outcome in rows}
         assert {lease: id for lease, (id, _) in history.items()} == self.issued, "leases without an end"
+        assert self.refused, "nobody was ever too late: this was no storm"
+        assert {outcome for _, outcome in history.values()} == {"lost"}.union(
+            *(words for _, words in ENDS.values())
+        )
         for lease, (id, outcome) in history.items():
             if lease in self.accepted:
                 assert outcome in ENDS[self.accepted[lease]][1], (id, lease, outcome, self.accepted[lease])

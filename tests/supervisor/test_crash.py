@@ -139,7 +139,7 @@ async def test_the_limit_and_the_only_way_out_of_failed(
         await eventually(lambda: status_of(db, "starting"))
         row = await row_of(db, SLOT)
         assert (row["restart_count"], row["restart_ordered"]) == (0, False)
-        assert len(starts.read_bytes()) == 7
+        await eventually(lambda: len(starts.read_bytes()) == 7)
     assert await statuses(db) == {}
 
 
