@@ -237,6 +237,28 @@ async def test_a_finish_looks_at_the_parked_tasks_of_its_key_only(db: Database) 
     assert await db.fetch("SELECT FROM tasks WHERE hold IS NOT NULL") == []
 
 
+async def test_however_many_are_parked_a_finish_and_a_rescue_cost_the_same(db: Database) -> None:
+    await db.tasks.set_limit("task_type", "t", max_per_key=1)
+    await db.tasks.enqueue([NewTask(task_type="t", concurrency_key="k") for _ in range(3)])
+    [held] = await db.tasks.claim("w", 10)
+    await db.execute(
+        "INSERT INTO tasks (task_type, concurrency_key, hold) SELECT 't', 'other', 'limit' FROM generate_series(1, 20000)"
+    )
+    await enqueue(db, concurrency_key="other")
+    await db.tasks.claim("w", 1)  # the other key is full as well
+    await db.execute("ANALYZE tasks")
+    ends = f"shiftboss.complete(ARRAY['{held.id}'::uuid], ARRAY[{held.lease}::bigint], NULL)"
+    pages = {}
+    async with db.dedicated() as conn:
+        for call in ("shiftboss.rescue()", "shiftboss.rescue()", ends):  # the first one plans
+            rows = await conn.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT * FROM {call}")
+            [row] = await rows.fetchall()
+            plan = row["QUERY PLAN"][0]["Plan"]
+            pages[call] = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
+    assert max(pages.values()) < 300, pages
+    assert len(await db.tasks.claim("w", 10)) == 1
+
+
 async def test_whoever_watches_wakes_the_workers_for_what_is_queued(db: Database) -> None:
     id = await enqueue(db, queue="q")
     async with db.dedicated() as listener:

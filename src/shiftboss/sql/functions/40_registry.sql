@@ -229,19 +229,29 @@ BEGIN
     RETURN NEXT;
 END $$;
 
--- Look at every parked key, of these types or of all. A limit that somebody holds now is left out: he looks himself.
+-- Look at every parked key, of these types or of all; from key to key by the index, however many wait for each. A limit that
+-- somebody holds now is left out: he looks himself.
 CREATE OR REPLACE FUNCTION shiftboss.unpark_all(p_types text[] DEFAULT NULL) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
-    v_held text[] := ARRAY(SELECT name FROM shiftboss.limits WHERE kind = 'task_type'
-        AND (p_types IS NULL OR name = ANY (p_types)) ORDER BY name FOR UPDATE SKIP LOCKED);
     v_types text[];
     v_keys text[];
+    v_held text[];
 BEGIN
-    SELECT array_agg(k.task_type), array_agg(k.concurrency_key) INTO v_types, v_keys FROM (
-        SELECT DISTINCT t.task_type, t.concurrency_key FROM public.tasks t WHERE t.status = 'Queued' AND t.hold = 'limit'
-          AND (p_types IS NULL OR t.task_type = ANY (p_types))) k
-    WHERE k.task_type = ANY (v_held)
-       OR NOT EXISTS (SELECT FROM shiftboss.limits l WHERE l.kind = 'task_type' AND l.name = k.task_type);
+    WITH RECURSIVE parked AS (
+        (SELECT t.task_type, t.concurrency_key FROM public.tasks t WHERE t.status = 'Queued' AND t.hold = 'limit'
+         ORDER BY t.task_type, t.concurrency_key LIMIT 1)
+        UNION ALL
+        SELECT n.* FROM parked p CROSS JOIN LATERAL (
+            SELECT t.task_type, t.concurrency_key FROM public.tasks t WHERE t.status = 'Queued' AND t.hold = 'limit'
+              AND (t.task_type, t.concurrency_key) > (p.task_type, p.concurrency_key)
+            ORDER BY t.task_type, t.concurrency_key LIMIT 1) n)
+    SELECT array_agg(task_type), array_agg(concurrency_key) INTO v_types, v_keys
+    FROM parked WHERE p_types IS NULL OR task_type = ANY (p_types);
+    v_held := ARRAY(SELECT name FROM shiftboss.limits WHERE kind = 'task_type' AND name = ANY (v_types)
+        ORDER BY name FOR UPDATE SKIP LOCKED);
+    SELECT array_agg(k.type), array_agg(k.key) INTO v_types, v_keys FROM unnest(v_types, v_keys) k (type, key)
+    WHERE k.type = ANY (v_held)
+       OR NOT EXISTS (SELECT FROM shiftboss.limits l WHERE l.kind = 'task_type' AND l.name = k.type);
     IF v_types IS NOT NULL THEN
         PERFORM shiftboss.unpark(v_types, v_keys);
     END IF;
