@@ -13,10 +13,11 @@ import pytest
 from shiftboss.ai import AI
 from shiftboss.ai.errors import Unavailable
 from shiftboss.db import Database
-from shiftboss.model.errors import Defer
+from shiftboss.model.errors import DatabaseUnavailable, Defer
 from shiftboss.vectorizer import load, run
 from shiftboss.vectorizer.run import Run
 from shiftboss.vectorizer.search import search
+from shiftboss.vectorizer.worker import VectorizerWorker
 from tests.vectorizer.conftest import Steered, blog, make, one, vector_of, work
 
 CHUNKS = "SELECT id, chunk FROM blog_embedding_store ORDER BY id, chunk_seq"
@@ -423,3 +424,39 @@ async def test_a_row_of_too_many_chunks_is_told(
     assert (await chunks(db)).keys() == {1, 3}
     [error] = await db.vectorizers.errors(id)
     assert "10 chunks, at most 5" in error["reason"]
+
+
+async def test_a_lock_on_the_target_costs_no_row_a_try(db: Database, steered: Steered) -> None:
+    await blog(db)
+    id = await make(db)
+    impatient = db.url + ("&" if "?" in db.url else "?") + "options=-c%20lock_timeout%3D300"
+    async with await Database.open(impatient) as other, db.transaction() as conn:
+        await conn.execute("LOCK TABLE blog_embedding_store IN ACCESS EXCLUSIVE MODE")
+        worker = VectorizerWorker(other, steered, once=True)
+        await worker.run()
+    assert "lock timeout" in worker.errors["blog_embedding"]
+    assert await db.vectorizers.errors(id) == []
+
+
+async def test_what_is_embedded_is_written_though_nothing_more_can_be_claimed(
+    db: Database, steered: Steered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await blog(db, 4)
+    id = await make(db, batch_size=2)
+    claim, claimed, failed = db.vectorizers.claim, [], asyncio.Event()
+
+    async def once(id: int, limit: int, lease: timedelta) -> Any:
+        if claimed:
+            failed.set()
+            raise DatabaseUnavailable("the server is shutting down")
+        claimed.extend(await claim(id, 2, lease))
+        return claimed
+
+    async def wait(texts: Sequence[str]) -> None:
+        await failed.wait()
+
+    steered.before = wait
+    monkeypatch.setattr(db.vectorizers, "claim", once)
+    with pytest.raises(DatabaseUnavailable):
+        await Run(db, steered, await db.vectorizers.get(id))()
+    assert len(await chunks(db)) == 2

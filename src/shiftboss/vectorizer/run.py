@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from shiftboss.lifecycle import sleep
-from shiftboss.model.errors import DatabaseError, Defer
+from shiftboss.model.errors import DatabaseError, DatabaseUnavailable, Defer
 from shiftboss.model.vectorizer import SourceRow, Vectorizer
 from shiftboss.vectorizer.batch import Failed, Prepared
 from shiftboss.vectorizer.chunk import chunker
@@ -75,6 +75,7 @@ class Run:
         self._calls = asyncio.Semaphore(vectorizer.concurrency)
         self._uncounted = (0, 0)
         self._counted_at = time.monotonic()
+        self._away: DatabaseUnavailable | None = None
         self.done = Done()
 
     def stop(self) -> None:
@@ -91,12 +92,14 @@ class Run:
         finally:
             await self._load.give_back()
             await self._count(0, 0, at_once=True)
+        if self._away is not None:
+            raise self._away
         if self.done.deferred is None and not self._out_of_time():
             await finish(self._db, self._vectorizer)
         return self.done
 
     async def _lane(self) -> None:
-        while rows := await self._load.batch():
+        while rows := await self._next():
             try:
                 await self._batch(rows)
             except Defer as error:
@@ -106,6 +109,15 @@ class Run:
                 raise
             if self._out_of_time():
                 self._load.close()
+
+    async def _next(self) -> list[SourceRow]:
+        """None while the database is away: the other lanes go on, as what they embed is paid for."""
+        try:
+            return await self._load.batch()
+        except DatabaseUnavailable as error:
+            self._load.close()
+            self._away = error
+            return []
 
     async def _batch(self, rows: Sequence[SourceRow]) -> None:
         async with self._held(rows):

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from shiftboss.db import Database
 
 log = structlog.get_logger()
+PASSING = ("25", "55")  # a server that is read-only just now, a lock that was not to be had: no row's fault
 TRIES = 8  # with the backoff about half a minute: a restart of the database
 
 
@@ -40,9 +41,9 @@ class Write:
         """A batch that PostgreSQL refuses is halved until the culprit stands alone."""
         try:
             done = set(await self._patiently(made))
-        except DatabaseUnavailable:
-            raise
         except DatabaseError as error:
+            if isinstance(error, DatabaseUnavailable) or (error.sqlstate or "").startswith(PASSING):
+                raise
             if len(made.rows) == 1:
                 return Written(0, 0, [Failed(made.rows[0].row, "write", str(error))])
             one, two = made.halves()
