@@ -48,7 +48,8 @@ END $$;
 -- end, but no longer for those that failed. Returns the ids that were requeued. Left out are tasks whose dedup_key is live
 -- (of several with one key the youngest is taken), and those of a run: what failed there is tried again as a new run
 -- (asked for alone, that is said by an error).
-CREATE OR REPLACE FUNCTION shiftboss.retry(p_ids uuid[]) RETURNS uuid[] LANGUAGE plpgsql SET lock_timeout = '100ms' AS $$
+CREATE OR REPLACE FUNCTION shiftboss.retry(p_ids uuid[]) RETURNS uuid[]
+LANGUAGE plpgsql SET lock_timeout = '100ms' SET plan_cache_mode = force_custom_plan AS $$
 DECLARE
     v_ids uuid[];
     v_queues text[];
@@ -61,7 +62,8 @@ BEGIN
                   AND (t.run_id IS NULL OR cardinality(p_ids) = 1) ORDER BY t.id FOR UPDATE
             ), chosen AS (
                 SELECT DISTINCT ON (coalesce(d.dedup_key, d.id::text)) d.id FROM dead d
-                WHERE NOT EXISTS (SELECT FROM public.tasks x WHERE x.dedup_key = d.dedup_key AND x.status IN ('Queued', 'In Progress'))
+                WHERE d.dedup_key IS NULL OR NOT EXISTS (SELECT FROM public.tasks x
+                    WHERE x.dedup_key = d.dedup_key AND x.status IN ('Queued', 'In Progress'))
                 ORDER BY coalesce(d.dedup_key, d.id::text), d.created_at DESC
             ), again AS (
                 UPDATE public.tasks t SET status = 'Queued', attempts = 0, crashes = 0, worker_id = NULL, lease = NULL,
@@ -71,7 +73,7 @@ BEGIN
                 FROM chosen c WHERE t.id = c.id RETURNING t.id, t.queue
             ) SELECT coalesce(array_agg(id), '{}'), array_agg(DISTINCT queue) INTO v_ids, v_queues FROM again;
             WITH parents AS MATERIALIZED (
-                SELECT p.id FROM public.tasks p WHERE p.status IN ('Queued', 'In Progress')
+                SELECT p.id FROM public.tasks p WHERE p.status COLLATE "C" IN ('Queued', 'In Progress')
                   AND p.id IN (SELECT unnest(t.depends_on) FROM public.tasks t WHERE t.id = ANY (v_ids))
                 ORDER BY p.id FOR NO KEY UPDATE
             ), known AS (
@@ -313,7 +315,8 @@ BEGIN
     IF NOT v_found THEN
         SELECT count(*) INTO v_running FROM (SELECT FROM public.tasks x WHERE shiftboss.lane_of(x.queue, x.task_type, x.priority, x.tenant, x.requires)
             = shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires) AND x.status = 'Queued'
-            AND x.hold IS NULL AND coalesce(x.run_at, x.created_at) < coalesce(t.run_at, t.created_at) LIMIT 10001) x;
+            AND x.hold IS NULL AND coalesce(x.run_at, x.created_at) < coalesce(t.run_at, t.created_at)
+            ORDER BY coalesce(x.run_at, x.created_at), x.id LIMIT 10001) x;  -- in the claim's order: so by the claim's index
         reason := 'busy';
         detail := format('%s older tasks of its kind are ahead of it', CASE WHEN v_running > 10000 THEN 'over 10000' ELSE v_running::text END)
             || coalesce('; ' || shiftboss.lane_says(shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires)), '');

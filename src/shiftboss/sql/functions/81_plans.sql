@@ -7,8 +7,8 @@ DECLARE
     v_way text;
 BEGIN
     FOREACH v_name IN ARRAY ARRAY['claim', 'assign', 'assign_many', 'complete', 'fail', 'defer', 'cancelled', 'progress', 'extend',
-            'report', 'beat', 'lose_worker', 'leave', 'rescue', 'expire', 'cancel', 'retry', 'prune', 'lock_tasks', 'lock_down',
-            'lock_limits', 'settle', 'unpark', 'unpark_all', 'mend_lanes'] LOOP
+            'report', 'beat', 'lose_worker', 'leave', 'rescue', 'expire', 'cancel', 'retry', 'watch', 'why', 'prune', 'lock_tasks',
+            'lock_down', 'lock_limits', 'settle', 'unpark', 'unpark_all', 'mend_lanes'] LOOP
         FOREACH v_way IN ARRAY ARRAY['seqscan', 'hashjoin', 'mergejoin', 'material'] LOOP
             EXECUTE format('ALTER FUNCTION %s SET enable_%s = off', ('shiftboss.' || v_name)::regproc::oid::regprocedure, v_way);
         END LOOP;
