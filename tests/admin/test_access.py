@@ -8,7 +8,8 @@ import httpx
 import pytest
 from admin_helpers import served
 
-from shiftboss.admin.access import COOKIE, Access
+from shiftboss.admin.access import COOKIE, MOST_ADDRESSES, Access, Throttle
+from shiftboss.admin.problems import TooManyFailures
 from shiftboss.db import Database
 from shiftboss.model.access import Role
 from shiftboss.model.errors import ConfigError
@@ -129,3 +130,34 @@ async def test_without_tokens_only_this_machine_under_its_own_name(
         await access.check_bind("192.0.2.1")
     await db.tokens.create_token("a", Role.VIEWER)
     await access.check_bind("0.0.0.0")
+
+
+async def test_who_comes_through_a_proxy_is_not_of_this_machine(api: httpx.AsyncClient) -> None:
+    """The proxy is: without a token it would make an admin of everybody."""
+    assert (await api.get(f"{V1}/me")).json()["role"] == "admin"
+    for header in ("X-Forwarded-For", "Forwarded", "X-Real-IP"):
+        assert (await api.get(f"{V1}/me", headers={header: "192.0.2.1"})).status_code == 403
+
+
+async def test_hidden_payloads_can_not_be_searched_nor_read_elsewhere(
+    db: Database, database_url: str
+) -> None:
+    env = {"SHIFTBOSS_DATABASE_URL": database_url, "SHIFTBOSS_ADMIN_HIDE_PAYLOADS": "true"}
+    async with served(db, Settings.load(env)) as url, httpx.AsyncClient(base_url=url, timeout=20) as client:
+        body = {"cron": "0 3 * * *", "task_type": "t", "params": {"pin": 1234}}
+        put = await client.put(f"{V1}/schedules/s", json=body)
+        listed = await client.get(f"{V1}/schedules")
+        assert (put.status_code, listed.status_code) == (200, 200)
+        assert "1234" not in put.text + listed.text
+        assert (await client.get(f"{V1}/tasks", params={"text": "123"})).status_code == 403
+        assert (await client.post(f"{V1}/tasks/cancel", json={"text": "123"})).status_code == 403
+        assert (await client.get(f"{V1}/tasks")).status_code == 200
+
+
+def test_wrong_tokens_of_many_addresses_are_not_all_remembered() -> None:
+    throttle = Throttle(1)
+    for n in range(MOST_ADDRESSES + 10):
+        throttle.failed(str(n))
+    assert len(throttle._failures) == MOST_ADDRESSES
+    with pytest.raises(TooManyFailures):
+        throttle.check(str(MOST_ADDRESSES))

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 COOKIE = "shiftboss_session"
 LOCAL = Principal("local", Role.ADMIN)
 WINDOW = 60.0
+MOST_ADDRESSES = 10_000
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
 _bearer = HTTPBearer(auto_error=False, description="made with `shiftboss token create`")
@@ -48,6 +49,8 @@ class Throttle:
             raise TooManyFailures(failures[0] + WINDOW - now)
 
     def failed(self, address: str) -> None:
+        if len(self._failures) >= MOST_ADDRESSES:  # who has many gets no room for all of them
+            del self._failures[next(iter(self._failures))]
         self._failures[address].append(time.monotonic())
 
 
@@ -123,14 +126,19 @@ def _name(host: str | None) -> str | None:
     return urlsplit(f"//{host}").hostname if host else None
 
 
+def address_of(request: Request) -> str:
+    """Where a call comes from; nothing for one that a proxy hands on, which is not of this machine."""
+    handed_on = any(name in request.headers for name in ("forwarded", "x-forwarded-for", "x-real-ip"))
+    return "" if handed_on or request.client is None else request.client.host
+
+
 async def caller(
     request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)] = None
 ) -> Principal:
     """The dependency of every route that is not open to all: at least a viewer."""
     access: Access = request.app.state.access
-    address = request.client.host if request.client else ""
     secret = credentials.credentials if credentials else request.cookies.get(COOKIE)
-    who = await access.recognise(secret, address, request.headers.get("host"))
+    who = await access.recognise(secret, address_of(request), request.headers.get("host"))
     if credentials is None and request.method not in SAFE:
         _same_origin(request)
     who.require(Role.VIEWER)

@@ -15,6 +15,8 @@ from shiftboss.admin.stream import Hub
 from shiftboss.bots.catalog import Catalog
 from shiftboss.bots.registry import Bots, load_bots
 from shiftboss.db import Database
+from shiftboss.db.insights import TaskFilter
+from shiftboss.model.access import Forbidden
 from shiftboss.model.settings import Settings
 
 if TYPE_CHECKING:
@@ -53,6 +55,12 @@ class Desk:
         if self._providers is None:
             self._providers = await asyncio.to_thread(configured, self.settings.ai)  # imports vendors' SDKs
         return self._providers
+
+    def searchable(self, wanted: TaskFilter) -> TaskFilter:
+        """The filter, unless it would tell by and by what is hidden."""
+        if wanted.text and self.settings.admin.hide_payloads:
+            raise Forbidden("params are hidden here, so they can not be searched", hint="leave out the text")
+        return wanted
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:

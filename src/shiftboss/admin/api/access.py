@@ -9,7 +9,7 @@ from uuid import UUID
 from fastapi import Query, Request, Response
 from pydantic import Field
 
-from shiftboss.admin.access import COOKIE, Caller
+from shiftboss.admin.access import COOKIE, Caller, address_of
 from shiftboss.admin.api.common import In, Limit, Name, Out, PathName, make_router
 from shiftboss.admin.desk import At
 from shiftboss.admin.problems import responses
@@ -90,8 +90,7 @@ async def revoke(which: PathName, desk: At, who: Caller) -> None:
 @router.post("/session", status_code=204)
 async def log_in(login: Login, request: Request, response: Response, desk: At) -> None:
     """Exchange a token for a session cookie."""
-    address = request.client.host if request.client else ""
-    secret = await desk.access.log_in(login.token, address)
+    secret = await desk.access.log_in(login.token, address_of(request))
     response.set_cookie(
         COOKIE, secret, httponly=True, samesite="strict", secure=request.url.scheme == "https"
     )

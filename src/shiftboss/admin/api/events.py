@@ -12,7 +12,7 @@ from fastapi import Header, Query, Request
 from fastapi.responses import StreamingResponse
 from pydantic import Field
 
-from shiftboss.admin.access import COOKIE, Caller
+from shiftboss.admin.access import COOKIE, Caller, address_of
 from shiftboss.admin.api.common import FilterText, Limit, Out, make_router
 from shiftboss.admin.desk import At, Desk
 from shiftboss.model.errors import ShiftbossError
@@ -91,13 +91,11 @@ async def _flow(desk: Desk, request: Request, last: int | None) -> AsyncIterator
 
 async def _still_welcome(desk: Desk, request: Request) -> bool:
     """A stream must not outlive the token or session that opened it, however much there is to tell."""
-    scheme, _, secret = request.headers.get("authorization", "").partition(" ")
-    bearer = secret.strip() if scheme.lower() == "bearer" else ""
-    address = request.client.host if request.client else ""
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    bearer = token.strip() if scheme.lower() == "bearer" else ""
+    secret = bearer or request.cookies.get(COOKIE)
     try:
-        await desk.access.recognise(
-            bearer or request.cookies.get(COOKIE), address, request.headers.get("host")
-        )
+        await desk.access.recognise(secret, address_of(request), request.headers.get("host"))
     except ShiftbossError:
         return False
     return True

@@ -10,9 +10,11 @@ from pydantic import Field
 
 from shiftboss.admin.access import Caller
 from shiftboss.admin.api.common import Done, In, Name, Out, PathName, make_router
-from shiftboss.admin.desk import At
+from shiftboss.admin.api.tasks import HIDDEN
+from shiftboss.admin.desk import At, Desk
 from shiftboss.admin.problems import responses
 from shiftboss.coordinator.cron import Cron, Missed, task
+from shiftboss.db import Row
 
 router = make_router("schedules")
 
@@ -44,7 +46,7 @@ class PutSchedule(In):
 @router.get("/schedules")
 async def schedules(desk: At, who: Caller) -> list[Schedule]:
     """Every schedule with its next and last tick."""
-    return [Schedule.model_validate(row) for row in await desk.db.schedules.all()]
+    return [_shown(desk, row) for row in await desk.db.schedules.all()]
 
 
 @router.put("/schedules/{name}", responses=responses(404))
@@ -52,7 +54,13 @@ async def put(name: PathName, body: PutSchedule, desk: At, who: Caller) -> Sched
     """Make a schedule, or change the one of that name; unless its times change it keeps its next tick."""
     fields = body.model_dump(exclude={"cron", "timezone", "missed"})
     cron = Cron(name=name, cron=body.cron, task=task(**fields), timezone=body.timezone, missed=body.missed)
-    return Schedule.model_validate(await desk.commands.put_schedule(who, cron))
+    return _shown(desk, await desk.commands.put_schedule(who, cron))
+
+
+def _shown(desk: Desk, row: Row) -> Schedule:
+    if desk.settings.admin.hide_payloads:
+        row["task"] |= {"params": HIDDEN}
+    return Schedule.model_validate(row)
 
 
 @router.post("/schedules/{name}/pause", responses=responses(404))

@@ -162,7 +162,7 @@ async def tasks(
     limit: Limit = 50,
 ) -> TaskPage:
     """Tasks by filter, newest first; pages stay in place while tasks arrive."""
-    page = await desk.db.insights.tasks.page(wanted, cursor, limit)
+    page = await desk.db.insights.tasks.page(desk.searchable(wanted), cursor, limit)
     for row in page.items:
         if desk.settings.admin.hide_payloads:
             row["params_preview"] = HIDDEN
@@ -214,7 +214,7 @@ async def retry(id: UUID, desk: At, who: Caller) -> TaskDetail:
 async def _ids(desk: Desk, who: Caller, selection: Selection) -> list[UUID]:
     if selection.ids is not None:
         return selection.ids
-    return await desk.commands.matching(who, selection.filter())
+    return await desk.commands.matching(who, desk.searchable(selection.filter()))
 
 
 async def _detail(desk: Desk, id: UUID) -> TaskDetail:

@@ -7,7 +7,7 @@ from urllib.parse import parse_qs, urlsplit
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from shiftboss.admin.access import COOKIE
+from shiftboss.admin.access import COOKIE, address_of
 from shiftboss.admin.desk import At
 from shiftboss.admin.page.frame import plain
 from shiftboss.admin.page.markup import html
@@ -31,7 +31,7 @@ async def log_in(request: Request, desk: At) -> Response:
         _from_here(request)
         body = (await request.body())[:LARGEST].decode(errors="replace")
         token = parse_qs(body).get("token", [""])[0].strip()
-        return _welcome(request, await desk.access.log_in(token, _address(request)))
+        return _welcome(request, await desk.access.log_in(token, address_of(request)))
     except ShiftbossError as error:
         return _page(error)
 
@@ -40,7 +40,7 @@ async def log_in(request: Request, desk: At) -> Response:
 async def redeem(code: str, request: Request, desk: At) -> Response:
     """The one-time link."""
     try:
-        return _welcome(request, await desk.access.redeem(code, _address(request)))
+        return _welcome(request, await desk.access.redeem(code, address_of(request)))
     except ShiftbossError as error:
         return _page(error)
 
@@ -52,7 +52,7 @@ async def log_out(request: Request, desk: At) -> Response:
         _from_here(request)
         secret = request.cookies.get(COOKIE)
         await desk.access.log_out(
-            await desk.access.recognise(secret, _address(request), request.headers.get("host"))
+            await desk.access.recognise(secret, address_of(request), request.headers.get("host"))
         )
     except ShiftbossError:
         pass  # the session has ended already
@@ -65,10 +65,6 @@ def _welcome(request: Request, secret: str) -> Response:
     # lax: a link from a mail or a chat must bring its cookie along to the page it leads to
     response.set_cookie(COOKIE, secret, httponly=True, samesite="lax", secure=request.url.scheme == "https")
     return response
-
-
-def _address(request: Request) -> str:
-    return request.client.host if request.client else ""
 
 
 def _from_here(request: Request) -> None:

@@ -12,7 +12,7 @@ from fastapi import Request
 from markupsafe import Markup
 from nicegui import Client, ui
 
-from shiftboss.admin.access import COOKIE
+from shiftboss.admin.access import COOKIE, address_of
 from shiftboss.admin.page import frame
 from shiftboss.admin.page.live import Live
 from shiftboss.admin.page.sampler import Reading, Render, Sampler
@@ -36,7 +36,7 @@ class Screen:
         self.desk, self.sampler, self.client = desk, sampler, client
         self.query = request.query_params
         self._secret = request.cookies.get(COOKIE)
-        self._address = request.client.host if request.client else ""
+        self._address = address_of(request)
         self._scheme, self._host = request.url.scheme, request.headers.get("host")
         self._handlers: dict[str, Handler] = {}
         self._sheets = 0

@@ -40,7 +40,7 @@ HIDDEN = "(hidden)"
 
 
 async def build(screen: Screen) -> None:
-    wanted, cursor = _wanted(screen.query), screen.query.get("cursor") or None
+    wanted, cursor = screen.desk.searchable(_wanted(screen.query)), screen.query.get("cursor") or None
     screen.title("Tasks")
     screen.show(await _filter(screen, wanted))
     if screen.may_act:
