@@ -17,6 +17,7 @@ import pytest
 from shiftboss.app import App
 from shiftboss.db import Database
 from shiftboss.model.errors import UsageError
+from shiftboss.worker import children
 from shiftboss.worker.handlers import Handlers
 from tests.worker import cpu
 from tests.worker.conftest import StartWorker
@@ -130,8 +131,9 @@ async def test_a_child_knows_its_time(db: Database, start_worker: StartWorker, h
 
 
 async def test_a_child_that_keeps_too_much_memory_is_replaced(
-    db: Database, start_worker: StartWorker, handlers: Handlers
+    db: Database, start_worker: StartWorker, handlers: Handlers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(children, "WATCH_SECONDS", 60.0)  # it is to end by itself, however slowly
     most = psutil.Process().memory_info().rss // 1024**2 + 300
     async with start_worker(handlers, concurrency=1, max_memory_mb=most):
         pids = [
