@@ -351,3 +351,15 @@ async def test_old_calls_go_as_new_ones_come(clock: Clock) -> None:
         await clock.settle(await clock.admit(), "ok")
     kept = await clock.one("SELECT count(*) AS calls FROM shiftboss.ai_calls WHERE provider = %s", ["p"])
     assert kept["calls"] == 100
+
+
+async def test_a_wait_that_is_asked_for_outlasts_an_open_circuit(clock: Clock) -> None:
+    await clock.configure()
+    slow = await clock.admit()
+    for _ in range(5):
+        await clock.settle(await clock.admit(), "unavailable")
+    await clock.settle(slow, "limited", retry_after=600)
+    assert await clock.circuit() == "open"
+    await clock.move(31)
+    held = await clock.admit()
+    assert (held["reason"], held["wait_seconds"]) == ("rate limited", 569)

@@ -279,3 +279,36 @@ async def test_an_index_that_is_there_waits_for_no_writer(db: Database) -> None:
     async with db.transaction() as conn, asyncio.timeout(10):
         await conn.execute("LOCK TABLE journal.embeddings IN ROW EXCLUSIVE MODE")
         await db.journal.index_dimensions(8)
+
+
+async def test_an_insight_that_is_told_twice_is_kept_once(db: Database) -> None:
+    await write(db, sample("mara")[0])
+    told = {"key": "ai:1", "kind": "pattern", "text": "t", "confidence": 0.5, "evidence": []}
+    assert await db.journal.store_insights("mara", [told, told | {"confidence": 0.7}]) == 1
+    assert [row["confidence"] for row in await db.journal.insights("mara")] == [0.7]
+
+
+async def test_insights_of_an_older_analysis_do_not_replace_newer_ones(db: Database) -> None:
+    class Slow(CountingAI):
+        meanwhile: Any = None
+
+        async def complete(self, request: Request[Any]) -> Answer[Any]:
+            answer = await super().complete(request)
+            if request.task_type == "insight_generation" and self.meanwhile is not None:
+                then, self.meanwhile = self.meanwhile, None
+                await then()
+            return answer
+
+    async with await Slow.open() as ai:
+        pipeline = Pipeline(db, ai)
+        await run(pipeline, await write(db, *sample("mara")[:6]))
+        await db.execute("DELETE FROM journal.user_results WHERE task_type = 'insight_generation'")
+
+        async def import_more() -> None:
+            await run(pipeline, await write(db, *sample("mara")[6:12]))
+
+        ai.meanwhile = import_more
+        assert not (await pipeline.insight_generation("mara"))["new"]
+        stored = await everything(db)
+        assert not (await pipeline.insight_generation("mara"))["new"], "the newest are known"
+        assert await everything(db) == stored

@@ -121,6 +121,8 @@ class Pipeline:
         latest = (await self.entry(history.moments[-1].id)).results.get("user_context")
         context = latest.processed_data["user_context"] if latest else {}
         found = await generate(history, analysis["processed_data"], context, self._ai)
+        if not await self._is_known(user, "cross_entry_analysis", analysis["input_hash"]):
+            return {"user": user, "new": False}  # overtaken: whoever made the newer analysis tells it better
         insights = found.processed_data["insights"]
         await self._journal.store_insights(user, insights)
         await self._journal.store_user_result(

@@ -241,7 +241,8 @@ RETURNS boolean LANGUAGE sql AS $$
     SELECT EXISTS (SELECT FROM written);
 $$;
 
--- Makes [{key, kind, text, confidence, evidence}] the user's insights; one that stays keeps its found_at.
+-- Makes [{key, kind, text, confidence, evidence}] the user's insights; one that stays keeps its found_at, one that is told
+-- twice is kept once.
 CREATE OR REPLACE FUNCTION journal.store_insights(p_user text, p_insights jsonb) RETURNS integer
 LANGUAGE sql AS $$
     WITH gone AS (
@@ -250,9 +251,10 @@ LANGUAGE sql AS $$
           AND i.key NOT IN (SELECT n.value ->> 'key' FROM jsonb_array_elements(p_insights) AS n(value))
     ), written AS (
         INSERT INTO journal.insights AS old (user_id, key, kind, text, confidence, evidence, found_at)
-        SELECT p_user, n.key, n.kind, n.text, n.confidence, coalesce(n.evidence, '[]'), shiftboss.now()
+        SELECT DISTINCT ON (n.key) p_user, n.key, n.kind, n.text, n.confidence, coalesce(n.evidence, '[]'), shiftboss.now()
         FROM jsonb_to_recordset(p_insights) AS n(
             key text, kind text, text text, confidence double precision, evidence jsonb)
+        ORDER BY n.key, n.confidence DESC
         ON CONFLICT (user_id, key) DO UPDATE
             SET kind = excluded.kind, text = excluded.text, confidence = excluded.confidence,
                 evidence = excluded.evidence

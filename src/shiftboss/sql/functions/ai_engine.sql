@@ -142,6 +142,9 @@ CREATE OR REPLACE FUNCTION shiftboss.ai_turn_circuit(
     p_provider text, p_call_id bigint, p_outcome text, p_retry_after interval, p_now timestamptz
 ) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
+    IF p_outcome = 'limited' THEN  -- whatever the circuit: the server asks for it
+        UPDATE shiftboss.ai_providers SET held_until = greatest(held_until, p_now + p_retry_after) WHERE provider = p_provider;
+    END IF;
     IF p_outcome IN ('unavailable', 'refused') THEN
         UPDATE shiftboss.ai_providers SET
             failures = failures + 1,
@@ -153,8 +156,7 @@ BEGIN
         END IF;
     ELSIF p_outcome IN ('ok', 'malformed', 'limited') THEN
         UPDATE shiftboss.ai_providers SET
-            failures = 0, circuit = 'closed', opened_at = NULL, probe_id = NULL, probe_until = NULL,
-            held_until = CASE WHEN p_outcome = 'limited' THEN greatest(held_until, p_now + p_retry_after) ELSE held_until END
+            failures = 0, circuit = 'closed', opened_at = NULL, probe_id = NULL, probe_until = NULL
         WHERE provider = p_provider AND (circuit = 'closed' OR probe_id = p_call_id);
     ELSE
         -- the probe proved nothing: the next call is the probe
