@@ -142,7 +142,8 @@ BEGIN
 END $$;
 
 -- The one order in which tasks are locked: the running ones, as batches of reports have them, by id; then those that wait,
--- by age, as parents are older than their children.
+-- by age, as parents are older than their children. Before tasks comes a worker's own row, after them come limits, by kind
+-- and name; who holds limits passes over tasks that are locked and never waits for one.
 CREATE OR REPLACE FUNCTION shiftboss.lock_tasks(p_ids uuid[]) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM FROM public.tasks t WHERE t.id = ANY (p_ids) AND t.status COLLATE "C" = 'In Progress' ORDER BY t.id FOR UPDATE;
