@@ -60,3 +60,20 @@ async def test_a_kernel_that_gives_no_pidfd(
         await eventually(lambda: slot.process not in (None, first))
         assert identity(first.pid) is None
         assert (await row_of(db, SLOT))["restart_count"] == 1
+
+
+async def test_a_slot_that_breaks_is_tried_again_in_its_own_time(
+    db: Database, supervise: Supervise, eventually: Any
+) -> None:
+    """Not as ever new slots, as fast as the machine can."""
+    tries = 0
+
+    def broken(queue: str, component: str, member: str) -> list[str]:
+        nonlocal tries
+        tries += 1
+        raise RuntimeError("nobody thought of this")
+
+    async with supervise({"q": 1}, broken, restart_delay_seconds=0.3) as supervisor:
+        await eventually(lambda: tries >= 3)
+        assert [slot.component for slot in supervisor.slots] == [SLOT]
+        assert len(await db.health.get_all_workers()) == 1

@@ -146,6 +146,9 @@ class Slot:
             except DatabaseError as error:
                 log.error("a slot is in trouble", component=self.component, reason=error.message)
                 await sleep(backoff.next(), self._ordered)
+            except Exception:  # given up, another would be opened in its place at once, and break as well
+                log.exception("a slot broke", component=self.component)
+                await sleep(backoff.next(), self._ordered)
         await self._depart()
 
     async def _take_over(self) -> None:
