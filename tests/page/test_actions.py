@@ -218,6 +218,7 @@ def test_a_token_is_shown_once_works_and_is_revoked(stage: Stage, open_as: Open)
     secret = page.locator("#sheet pre").inner_text()
     press(page.locator("#sheet"), "Done")
     assert secret.startswith("sb_")
+    expect(page.locator("#sheet pre")).to_have_count(0)
     assert secret not in page.content()
     me = f"{stage.url}/api/v1/admin/me"
     bearer = {"Authorization": f"Bearer {secret}"}
