@@ -150,12 +150,15 @@ def latency(bench: Bench, system: System, load: float = 0.0) -> Figures:
     return figures if load else figures | {"memory_mb": megabytes}
 
 
-SEED = """INSERT INTO public.tasks (task_type, params)
-SELECT 'noop', '{"sent": 0}' FROM generate_series(1, %s::int)"""
-FINISHED = """INSERT INTO public.tasks (task_type, params, status, worker_id, attempts, created_at,
+# With ids in order of time, as our own enqueue makes them.
+NOW = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+ID = f"(lpad(to_hex({NOW}), 20, '0') || lpad(to_hex(n), 12, '0'))::uuid"
+SEED = f"""INSERT INTO public.tasks (id, task_type, params)
+SELECT {ID}, 'noop', '{{"sent": 0}}' FROM generate_series(1, %s::int) n"""
+FINISHED = f"""INSERT INTO public.tasks (id, task_type, params, status, worker_id, attempts, created_at,
     updated_at, generation_started_at, generation_processed_at)
-SELECT 'noop', '{"sent": 0}', 'Complete', 'old', 1, now() - interval '1 hour', now(), now(), now()
-FROM generate_series(1, %s::int)"""
+SELECT {ID}, 'noop', '{{"sent": 0}}', 'Complete', 'old', 1, now() - interval '1 hour', now(), now(), now()
+FROM generate_series(1, %s::int) n"""
 
 
 def backlog(bench: Bench, system: System, waiting: int, finished: int = 0) -> Figures:

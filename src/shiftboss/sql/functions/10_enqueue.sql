@@ -43,7 +43,8 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- Runs only for the few tasks that need it; see the WHEN clause of its trigger.
+-- Runs only for tasks with terms of their own; see the WHEN clause of its trigger, which is short because every
+-- statement reads it anew.
 CREATE OR REPLACE FUNCTION shiftboss.prepare_task() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     v_wrong record;
@@ -110,18 +111,22 @@ BEGIN
     RETURN p_task;
 END $$;
 
--- Once per statement: make new lanes known, wake the workers.
+-- Once per statement: make new lanes known, wake the workers. In one query, as this is a third of a single enqueue.
 CREATE OR REPLACE FUNCTION shiftboss.announce_tasks() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
-    v_queue text;
+    n record;
 BEGIN
-    INSERT INTO shiftboss.lanes (lane, queue, task_type, priority, tenant, requires)
-    SELECT shiftboss.lane_of(n.queue, n.task_type, n.priority, n.tenant, n.requires), n.*
-    FROM (SELECT DISTINCT queue, task_type, priority, tenant, requires FROM arrived) n
-    WHERE NOT EXISTS (SELECT FROM shiftboss.lanes l
-                      WHERE l.lane = shiftboss.lane_of(n.queue, n.task_type, n.priority, n.tenant, n.requires));
-    FOR v_queue IN SELECT DISTINCT queue FROM arrived WHERE hold IS NULL AND status = 'Queued' LOOP
-        PERFORM pg_notify('shiftboss_tasks', left(v_queue, 1000));
+    FOR n IN
+        SELECT a.*, EXISTS (SELECT FROM shiftboss.lanes l WHERE l.lane = a.lane) AS known,
+            CASE WHEN a.ready THEN pg_notify('shiftboss_tasks', left(a.queue, 1000)) END AS told
+        FROM (SELECT shiftboss.lane_of(queue, task_type, priority, tenant, requires) AS lane, queue, task_type, priority, tenant,
+                  requires, bool_or(hold IS NULL AND status = 'Queued') AS ready
+              FROM arrived GROUP BY queue, task_type, priority, tenant, requires) a
+    LOOP
+        IF NOT n.known THEN
+            INSERT INTO shiftboss.lanes (lane, queue, task_type, priority, tenant, requires)
+            VALUES (n.lane, n.queue, n.task_type, n.priority, n.tenant, n.requires);
+        END IF;
     END LOOP;
     RETURN NULL;
 END $$;
@@ -163,10 +168,8 @@ CREATE OR REPLACE FUNCTION shiftboss.guard_tasks() RETURNS void LANGUAGE plpgsql
 BEGIN
     EXECUTE format($trigger$
         CREATE OR REPLACE TRIGGER prepare_task BEFORE INSERT ON public.tasks FOR EACH ROW
-        WHEN (NEW.depends_on IS NOT NULL OR NEW.origin IS NOT NULL OR NEW.requires IS NOT NULL
-              OR pg_column_size(NEW.params) > %s OR octet_length(concat(NEW.dedup_key, NEW.concurrency_key)) > 1000
-              OR NEW.deadline <= '2000-01-01 00:00+00' OR NEW.deadline >= '2200-01-01 00:00+00'
-              OR greatest(NEW.timeout, NEW.backoff_max) > interval '10 years')
+        WHEN (pg_column_size(NEW.params) > %s OR num_nonnulls(NEW.depends_on, NEW.origin, NEW.requires, NEW.dedup_key,
+              NEW.concurrency_key, NEW.deadline, NEW.timeout, NEW.backoff_max) > 0)
         EXECUTE FUNCTION shiftboss.prepare_task()$trigger$, shiftboss.payload_limit());
 END $$;
 
