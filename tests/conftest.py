@@ -25,6 +25,7 @@ from urllib.parse import urlsplit, urlunsplit
 import hypothesis
 import psycopg
 import pytest
+import structlog
 from xdist.scheduler import LoadScopeScheduling
 
 from shiftboss.db import Database
@@ -74,7 +75,10 @@ hypothesis.settings.load_profile("quick")  # by hand: --hypothesis-profile=deep
 def pytest_configure(config: pytest.Config) -> None:
     # The controller makes the directory; workers inherit its name and become users of one server in it.
     if not hasattr(config, "workerinput"):
-        os.environ[SERVER_DIR] = tempfile.mkdtemp(prefix="shiftboss-tests-", dir=_in_memory())
+        memory = _in_memory()
+        directory = os.environ[SERVER_DIR] = tempfile.mkdtemp(prefix="shiftboss-tests-", dir=memory)
+        if memory and not config.option.basetemp:  # dozens of tests make a cluster of a thousand files
+            config.option.basetemp = f"{directory}/tmp"
     # A developer's own settings must not steer the tests.
     for name in [name for name in os.environ if name.startswith("SHIFTBOSS_")]:
         if not name.startswith("SHIFTBOSS_TEST_"):
@@ -158,6 +162,13 @@ async def db(database_url: str) -> AsyncIterator[Database]:
     """An open `Database` on a fresh, migrated database."""
     async with await Database.open(database_url) as database:
         yield database
+
+
+@pytest.fixture(autouse=True)
+def _plain_logs() -> Iterator[None]:
+    """A command that ran in this process has chosen what is logged and how: not for the tests to come."""
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture

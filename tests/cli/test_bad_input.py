@@ -12,10 +12,7 @@ HUGE = "9" * 30
 BYTES = "caf\udce9"  # what Python makes of an argument that is not UTF-8
 DEEP = "[" * 3000
 TYPED: list[list[str]] = [
-    *(
-        ["submit", "t", f"--params={value}"]
-        for value in ("{", "[]", DEEP, f'{{"a": {HUGE}}}', '{"a": "\\ud800"}')
-    ),
+    *(["submit", "t", f"--params={value}"] for value in ("{", "[]", DEEP, '{"a": "\\ud800"}')),
     ["submit", BYTES],
     ["submit", "t", f"name={BYTES}"],
     ["submit", "t", "--delay", "1e300d"],
@@ -34,7 +31,6 @@ TYPED: list[list[str]] = [
     ["tasks", "list", "--cursor", "garbage"],
     ["tasks", "list", "--cursor", "e30="],
     ["tasks", "list", "--search", BYTES],
-    ["tasks", "list", "--search", "%_\\"],
     ["tasks", "show", "%"],
     ["tasks", "show", BYTES],
     ["tasks", "show", "\\"],
@@ -49,7 +45,6 @@ TYPED: list[list[str]] = [
     ["schedule", "add", "n", "not cron", "t"],
     ["schedule", "add", "n", "0 0 30 2 *", "t"],
     ["schedule", "add", "n", "* * * * *", "t", "--timezone", "Mars/Olympus"],
-    ["schedule", "add", "n", "* * * * *", "t", "--params", f'{{"a": {HUGE}}}'],
     ["schedule", "add", "n", "* * * * *", "t", "--params", '{"a": "\\ud800"}'],
     ["schedule", "add", "n", "* * * * *", "t", "--params", DEEP],
     ["schedule", "add", "n", "* * * * *", "t", "--params", '{"a": "\\u0000"}'],
@@ -63,7 +58,6 @@ TYPED: list[list[str]] = [
     ["journal", "search", BYTES],
     ["journal", "search", "x", "--limit", "0"],
     ["journal", "search", "x", "--since", "0001-01-01"],
-    ["journal", "search", "x", "--until", "9999-12-31"],
     ["journal", "show", BYTES],
     ["journal", "show", "nothing"],
     ["journal", "insights", "--user", "nobody"],
@@ -111,7 +105,6 @@ TYPED: list[list[str]] = [
     ["bot", "nosuch"],
     ["worker", "nosuch:app"],
     ["worker", "json"],
-    ["db", "shell", "--", "x"],
     ["status", "--database-url", "nonsense"],
     ["status", "--database-url", "postgresql://[::1"],
     ["status", "--database-url", "postgresql://u:p@127.0.0.1:99999/x"],
@@ -123,6 +116,15 @@ TYPED: list[list[str]] = [
     ["supervise", "q=0"],
     ["supervise", "nosuch:app", "--slots", "x"],
     [BYTES],
+]
+
+# Odd, and yet something that may be asked for.
+ODD: list[list[str]] = [
+    ["tasks", "list", "--search", "%_\\"],
+    ["journal", "search", "x", "--until", "9999-12-31"],
+    ["db", "shell", "--", "x"],
+    ["schedule", "add", "n", "* * * * *", "t", "--params", f'{{"a": {HUGE}}}'],
+    ["submit", "t", f'--params={{"a": {HUGE}}}'],
 ]
 
 
@@ -137,11 +139,20 @@ def _place(database_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.parametrize(
-    "words", TYPED, ids=lambda words: " ".join(words)[:60].encode("ascii", "replace").decode()
-)
+def named(words: list[str]) -> str:
+    return " ".join(words)[:60].encode("ascii", "replace").decode()
+
+
+@pytest.mark.parametrize("words", TYPED, ids=named)
 def test_bad_input_is_told(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     code = main(words)
     said = capsys.readouterr()
     assert "Traceback" not in said.err
-    assert code == 0 or said.err.strip() or said.out.strip()
+    assert code != 0, said.out
+    assert said.err.strip() or said.out.strip()
+
+
+@pytest.mark.parametrize("words", ODD, ids=named)
+def test_odd_input_is_served(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 0
+    assert "Traceback" not in capsys.readouterr().err

@@ -42,18 +42,6 @@ def enqueue(stage: Stage, *tasks: NewTask) -> list[str]:
     return [str(made.id) for made in stage.ask(lambda db: db.tasks.enqueue(tasks))]
 
 
-def test_every_page_loads_from_here_alone_and_without_an_error(stage: Stage, open_as: Open) -> None:
-    page = open_as("admin")
-    seen = watch(page)
-    for path in PATHS:
-        page.goto(path)
-        expect(page.locator("main h1")).to_be_visible()
-        page.wait_for_load_state("networkidle")
-        assert "did not work" not in page.inner_text("main"), path
-    assert seen.hosts == {urlsplit(stage.url).netloc}
-    assert seen.errors == []
-
-
 def test_the_api_keeps_its_own_answers(stage: Stage) -> None:
     missing = httpx.get(f"{stage.url}/api/v1/admin/nothing")
     assert missing.status_code == 404
@@ -178,17 +166,23 @@ def test_a_lost_connection_is_shown_and_heals(open_as: Open) -> None:
     expect(page.get_by_role("heading", name="Overview")).to_be_visible()
 
 
-def test_nothing_serious_for_people_who_need_aids(stage: Stage, open_as: Open, axe: str) -> None:
+def test_every_page_loads_from_here_alone_without_an_error_and_serves_people_who_need_aids(
+    stage: Stage, open_as: Open, axe: str
+) -> None:
     page = open_as("admin")
+    seen = watch(page)
     for path in (*PATHS, *details(stage)):
         page.goto(path)
         expect(page.locator("main h1")).to_be_visible()
+        page.wait_for_load_state("networkidle")
         assert "did not work" not in page.inner_text("main"), path
         page.evaluate(axe)
         page.emulate_media(color_scheme="light")
         assert serious(page) == [], path
         page.emulate_media(color_scheme="dark")  # changes colours and nothing else
         assert serious(page, "color-contrast") == [], f"{path}, dark"
+    assert seen.hosts == {urlsplit(stage.url).netloc}
+    assert seen.errors == []
     page.goto("/schedules")
     page.get_by_role("button", name="Add schedule").click()
     expect(page.get_by_role("dialog")).to_be_visible()
@@ -256,9 +250,9 @@ def test_the_first_view_is_small_and_quick(stage: Stage, open_as: Open) -> None:
     )
 
 
-def test_fifty_open_pages_are_cheap(stage: Stage, open_as: Open) -> None:
+def test_open_pages_are_cheap(stage: Stage, open_as: Open) -> None:
     page = open_as("viewer")
-    frames = "".join(f'<iframe src="/" title="{n}"></iframe>' for n in range(50))
+    frames = "".join(f'<iframe src="/" title="{n}"></iframe>' for n in range(20))
     page.evaluate("text => { document.body.innerHTML = text }", frames)
     page.wait_for_function(
         "Array.from(window, one => one).every(one => one.document.querySelector('.tile'))",
@@ -267,7 +261,7 @@ def test_fifty_open_pages_are_cheap(stage: Stage, open_as: Open) -> None:
     )
     service = psutil.Process(stage.pid)
     used, began = sum(service.cpu_times()[:2]), page.evaluate("performance.now()")
-    page.wait_for_timeout(10_000)  # a measurement: ten idle seconds
+    page.wait_for_timeout(8_000)  # a measurement: idle seconds
     share = (sum(service.cpu_times()[:2]) - used) / ((page.evaluate("performance.now()") - began) / 1000)
-    print(f"50 idle pages: {share:.1%} of a core")
-    assert share < 0.20, f"{share:.0%} of a core"
+    print(f"20 idle pages: {share:.1%} of a core")
+    assert share < 0.10, f"{share:.0%} of a core"

@@ -137,8 +137,12 @@ async def test_the_limit_and_the_only_way_out_of_failed(
         [order] = await db.health.restart_workers([SLOT])
         assert order["ordered"]
         await eventually(lambda: status_of(db, "starting"))
-        row = await row_of(db, SLOT)
-        assert (row["restart_count"], row["restart_ordered"]) == (0, False)
+
+        async def as_new() -> bool:
+            row = await row_of(db, SLOT)
+            return (row["restart_count"], row["restart_ordered"]) == (0, False)
+
+        await eventually(as_new)
         await eventually(lambda: len(starts.read_bytes()) == 7)
     assert await statuses(db) == {}
 

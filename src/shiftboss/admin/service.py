@@ -49,7 +49,7 @@ def create_app(db: Database, settings: Settings | None = None) -> FastAPI:
     problems.install(app)
     app.add_middleware(Bounded)
     for router in ROUTERS:
-        app.include_router(router)
+        app.router.routes.extend(router.routes)  # include_router() would build each of them once more
     # The page answers everything that is left; an API client must not get its HTML.
     app.add_api_route("/api/{path:path}", _no_such_path, methods=METHODS, include_in_schema=False)
     mount(app, desk)

@@ -152,6 +152,8 @@ def parse_span(word: str) -> timedelta:
         length = timedelta(seconds=float(number) * unit)
     except (ValueError, OverflowError):
         raise UsageError(f"{word!r} is not a length of time", hint="for example: 30s, 5m, 2h, 7d") from None
-    if abs(length) > LONGEST_SPAN:
+    if length < timedelta():
+        raise UsageError(f"{word!r} is less than nothing", hint="for example: 30s, 5m, 2h, 7d")
+    if length > LONGEST_SPAN:
         raise UsageError(f"{word!r} is more than a hundred years", hint="for example: 30s, 5m, 2h, 7d")
     return length

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -47,7 +47,9 @@ def start(
 @app.command("list")
 def list_(
     bot: Annotated[str | None, typer.Option(help="only of this bot")] = None,
-    status: Annotated[str | None, typer.Option(help="pending, running, finished or failed")] = None,
+    status: Annotated[
+        Literal["pending", "running", "finished", "failed"] | None, typer.Option(help="only in this state")
+    ] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1)] = 20,
     as_json: Json = False,
 ) -> None:

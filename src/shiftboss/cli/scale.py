@@ -34,7 +34,9 @@ def scale(
     ] = None,
     rate: Annotated[float, typer.Option("--rate", help="made load: tasks a second", min=0)] = 5.0,
     minutes: Annotated[int, typer.Option("--minutes", help="made load: how long", min=1, max=10_000)] = 60,
-    task_seconds: Annotated[float, typer.Option("--task-seconds", help="how long a task takes")] = 2.0,
+    task_seconds: Annotated[
+        float, typer.Option("--task-seconds", help="how long a task takes", min=0.001, max=1_000_000)
+    ] = 2.0,
     slots: Annotated[int, typer.Option("--slots", help="tasks at a time of a worker", min=1)] = 1,
 ) -> None:
     """Start or end workers: superfluous ones finish what they hold first. Or try the autoscaler's settings.
@@ -87,6 +89,8 @@ def _simulate(
     from shiftboss.coordinator.simulation import made_load, plot, recorded_load, simulate
     from shiftboss.model.settings import Settings
 
+    if not path.parent.is_dir():
+        raise UsageError(f"can not write {path}: there is no directory {path.parent}")
     settings: AutoscaleSettings = Settings.load().autoscale
     arrivals = recorded_load(load) if load is not None else made_load(pattern, minutes * 60, rate)
     if not arrivals:

@@ -37,12 +37,15 @@ INITDB = (
     "--locale=C",
     "--locale-provider=builtin",
     "--builtin-locale=C.UTF-8",
+    # Our password is 192 random bits: stretching it makes nothing safer and every connect 5 ms longer.
+    "--set=scram_iterations=1",
 )
 
 SETTINGS = {
     "listen_addresses": "127.0.0.1",
     "unix_socket_permissions": "0700",
     "max_connections": "200",
+    "scram_iterations": "4096",  # for roles that people make, with passwords that they choose
     "shared_buffers": "128MB",
     "max_wal_size": "2GB",
     "min_wal_size": "80MB",

@@ -36,6 +36,5 @@ def configure_logs(level: str = "info", **bound: Any) -> None:
         processors=shared + last,
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
         logger_factory=structlog.PrintLoggerFactory(cast("TextIO", _Stderr())),
-        cache_logger_on_first_use=True,
     )
     structlog.contextvars.bind_contextvars(**bound)
