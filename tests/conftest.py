@@ -31,6 +31,7 @@ from xdist.scheduler import LoadScopeScheduling
 from shiftboss.db import Database
 from shiftboss.db.embedded import EmbeddedServer
 from shiftboss.db.migrate import migrate
+from tests.page.stage import BROWSERS
 
 SERVER_DIR = "SHIFTBOSS_TEST_SERVER_DIR"
 ANOTHER_SERVER = "SHIFTBOSS_TEST_DATABASE_URL"
@@ -107,7 +108,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: next((n for n, name in enumerate(FIRST) if item.nodeid.startswith(name)), 99))
     # In CI nothing is left out: there a missing browser fails the test.
-    if os.environ.get("CI") == "true" or shutil.which("chromium") or shutil.which("chromium-browser"):
+    if os.environ.get("CI") == "true" or any(map(shutil.which, BROWSERS)):
         return
     for item in items:
         if item.get_closest_marker("browser"):

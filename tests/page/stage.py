@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,7 +19,9 @@ from typing import Any, TypeVar
 from shiftboss.db import Database
 
 ROOT = Path(__file__).parents[2]
-CHROMIUM = "/usr/bin/chromium"
+# The shell first: it needs half of what the whole browser does.
+BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser")
+CHROMIUM = next(filter(None, map(shutil.which, BROWSERS)), None)
 FLAGS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
