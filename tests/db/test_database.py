@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -70,3 +72,47 @@ async def test_an_unmigrated_server_of_yours_is_refused(
     with pytest.raises(MigrationError) as caught:
         await Database.open()
     assert caught.value.hint == "run `shiftboss db migrate`"
+
+
+async def test_numbers_and_depths_beyond_python_are_shown_all_the_same(db: Database) -> None:
+    deep = "[" * 3000 + "]" * 3000
+    row = await db.fetch_one(
+        'SELECT \'{"far": 1e400, "near": 2, "whole": 3.5}\'::jsonb AS far, %s::jsonb AS deep', [deep]
+    )
+    assert row == {"far": {"far": f"1{'0' * 400}", "near": 2, "whole": 3.5}, "deep": deep}
+
+
+async def test_the_connection_at_hand_goes_to_whoever_waits(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a pool of one: nobody can be left waiting for the connection that was kept at hand."""
+    monkeypatch.setenv("SHIFTBOSS_DATABASE_POOL_SIZE", "1")
+    async with await Database.open(database_url) as db:
+        for _ in range(3):
+            await db.fetch("SELECT 1")
+        async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+            for _ in range(20):
+                group.create_task(db.fetch("SELECT pg_sleep(0.001)"))
+
+
+async def test_a_connection_at_hand_that_died_costs_one_error(database_url: str) -> None:
+    async with await Database.open(database_url) as db, db.dedicated() as other:
+        await db.fetch("SELECT 1")
+        row = await db.fetch_one("SELECT pg_backend_pid() AS pid")
+        assert row is not None
+        await other.execute("SELECT pg_terminate_backend(%s, 5000)", [row["pid"]])
+        with pytest.raises(DatabaseUnavailable):
+            await db.fetch("SELECT 1")
+        assert await db.fetch("SELECT 2 AS two") == [{"two": 2}]
+
+
+async def test_nothing_stays_open_after_the_close(db: Database, eventually: Callable[..., Any]) -> None:
+    async with await Database.open(db.url) as own:
+        for _ in range(3):
+            row = await own.fetch_one("SELECT pg_backend_pid() AS pid")
+        assert row is not None
+
+    async def gone() -> bool:
+        return not await db.fetch("SELECT FROM pg_stat_activity WHERE pid = %s", [row["pid"]])
+
+    await eventually(gone)

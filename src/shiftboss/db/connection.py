@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from math import isfinite
 from typing import Any
 
 import orjson
 import psycopg
-from psycopg.adapt import AdaptersMap
+from psycopg.adapt import AdaptersMap, Buffer
 from psycopg.rows import dict_row
-from psycopg.types.json import JsonbDumper, set_json_dumps, set_json_loads
+from psycopg.types.json import JsonbDumper, JsonbLoader, set_json_dumps, set_json_loads
 
 from shiftboss.db.embedded import current
 from shiftboss.model.errors import DatabaseError, DatabaseUnavailable, ShiftbossError
@@ -25,11 +27,35 @@ class _DictDumper(JsonbDumper):
     """A dict given as a parameter is jsonb; a list stays an array."""
 
 
+class _ShownLoader(JsonbLoader):
+    """Rows come as text where they are shown: one number that Python can not hold must not hide the rest.
+
+    A claim asks for the binary form and meets the strict reader: nobody runs a task with other arguments than
+    were given.
+    """
+
+    def load(self, data: Buffer) -> Any:
+        text = bytes(data)
+        try:
+            return orjson.loads(text)
+        except orjson.JSONDecodeError:
+            try:
+                return json.loads(text, parse_int=_number, parse_float=_number)
+            except RecursionError:
+                return text.decode()
+
+
+def _number(digits: str) -> float | str:
+    value = float(digits)
+    return value if isfinite(value) else digits
+
+
 def _adapters() -> AdaptersMap:
     adapters = AdaptersMap(psycopg.adapters)
     adapters.register_dumper(dict, _DictDumper)
     set_json_loads(orjson.loads, adapters)
     set_json_dumps(_dumps, adapters)
+    adapters.register_loader("jsonb", _ShownLoader)
     return adapters
 
 

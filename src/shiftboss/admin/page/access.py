@@ -31,7 +31,7 @@ async def build(screen: Screen) -> None:
     screen.title("Access", side=ask)
     tokens = screen.desk.db.tokens
     await screen.live(screen.sampler.reading("tokens", tokens.list, 10.0), _tokens)
-    bound = before if (before := screen.query.get("before", "")).isdigit() else None
+    bound = before if (before := screen.query.get("before", "")).isdecimal() else None
 
     async def audit() -> list[dict[str, Any]]:
         return await tokens.audit(SHOWN, int(bound) if bound else None)

@@ -28,7 +28,7 @@ async def build(screen: Screen) -> None:
     screen.title("Events")
     chosen = {name: screen.query.get(name) or None for name in FILTERS}
     before = screen.query.get("before", "")
-    bound = int(before) if before.isdigit() else None
+    bound = int(before) if before.isdecimal() else None
     fields = join(field(name, label, chosen[name], placeholder="any") for name, label in FILTERS.items())
     screen.show(
         html(

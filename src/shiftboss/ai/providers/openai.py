@@ -135,7 +135,7 @@ def _asked_wait(headers: Any) -> float:
     asked = headers.get("retry-after")
     if asked is None:
         return DEFAULT_RETRY_AFTER
-    if asked.replace(".", "", 1).isdigit():
+    if asked.replace(".", "", 1).isdecimal():
         return float(asked)
     return parsedate_to_datetime(asked).timestamp() - time.time()
 
