@@ -71,7 +71,10 @@ class Database:
         chosen = settings.database
         max_size = max(min_size, max_size or chosen.pool_size)
         pooled = chosen.pooled or chosen.direct_url is not None
+        # One plain connection first in every case: its error tells what is wrong, the pool's that time ran out.
         if url is not None:
+            async with connect(url):
+                pass
             return await cls._open(url, None, min_size, max_size, pooled)
         if settings.database.url is not None:
             await _require_current(settings.database.url)
@@ -92,9 +95,6 @@ class Database:
     async def _open(
         cls, url: str, server: EmbeddedServer | None, min_size: int, max_size: int, pooled: bool = False
     ) -> Self:
-        # One plain connection first: its error tells what is wrong, the pool's only that time ran out.
-        async with connect(url):
-            pass
         pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
             lambda: current(url),
             connection_class=psycopg.AsyncConnection[Row],
