@@ -11,6 +11,7 @@ import functools
 import inspect
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -85,6 +86,9 @@ def pytest_configure(config: pytest.Config) -> None:
     for name in [name for name in os.environ if name.startswith("SHIFTBOSS_")]:
         if not name.startswith("SHIFTBOSS_TEST_"):
             del os.environ[name]
+    # Started in the background by a shell without job control, we would hand its deafness to Ctrl-C down.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     # Hundreds of processes are started: none should compile what the one before it has compiled.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False

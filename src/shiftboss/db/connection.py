@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from math import isfinite
 from typing import Any
 
@@ -38,11 +38,11 @@ class _ShownLoader(JsonbLoader):
         text = bytes(data)
         try:
             return orjson.loads(text)
-        except orjson.JSONDecodeError:
-            try:
-                return json.loads(text, parse_int=_number, parse_float=_number)
-            except RecursionError:
-                return text.decode()
+        except orjson.JSONDecodeError as error:
+            with suppress(RecursionError):
+                if "infinity" in error.msg:
+                    return json.loads(text, parse_int=_number, parse_float=_number)
+            return text.decode()  # too deep to be shown as anything else
 
 
 def _number(digits: str) -> float | str:

@@ -71,7 +71,7 @@ class Database:
         chosen = settings.database
         max_size = max(min_size, max_size or chosen.pool_size)
         pooled = chosen.pooled or chosen.direct_url is not None
-        # One plain connection first in every case: its error tells what is wrong, the pool's that time ran out.
+        # A plain connection first in every case: its error tells what is wrong, the pool's that time is up.
         if url is not None:
             async with connect(url):
                 pass
