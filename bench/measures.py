@@ -16,7 +16,7 @@ from servers import Servers
 from systems import SHIFTBOSS, Fleet, System, fleet
 
 Figures = dict[str, float]
-PROBES, PROBE_RATE = 200, 40.0
+PROBES, PROBE_RATE = 600, 50.0
 WARM_UP = 0.1
 PATIENCE = 300.0
 LONGEST_RERUN = 60.0

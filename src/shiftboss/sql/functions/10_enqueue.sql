@@ -111,23 +111,25 @@ BEGIN
     RETURN p_task;
 END $$;
 
--- Once per statement: make new lanes known, wake the workers. In one query, as this is a third of a single enqueue.
+-- Once per statement: wake the workers, make new lanes known. One aggregate and no loop over rows, as this is a sixth of a
+-- single enqueue and was a quarter.
 CREATE OR REPLACE FUNCTION shiftboss.announce_tasks() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
-    n record;
+    v_known boolean;
+    v_told bigint;
 BEGIN
-    FOR n IN
-        SELECT a.*, EXISTS (SELECT FROM shiftboss.lanes l WHERE l.lane = a.lane) AS known,
-            CASE WHEN a.ready THEN pg_notify('shiftboss_tasks', left(a.queue, 1000)) END AS told
-        FROM (SELECT shiftboss.lane_of(queue, task_type, priority, tenant, requires) AS lane, queue, task_type, priority, tenant,
-                  requires, bool_or(hold IS NULL AND status = 'Queued') AS ready
-              FROM arrived GROUP BY queue, task_type, priority, tenant, requires) a
-    LOOP
-        IF NOT n.known THEN
-            INSERT INTO shiftboss.lanes (lane, queue, task_type, priority, tenant, requires)
-            VALUES (n.lane, n.queue, n.task_type, n.priority, n.tenant, n.requires);
-        END IF;
-    END LOOP;
+    SELECT bool_and(EXISTS (SELECT FROM shiftboss.lanes l WHERE l.lane = a.lane)),
+        count(CASE WHEN a.ready THEN pg_notify('shiftboss_tasks', left(a.queue, 1000)) END)
+    INTO v_known, v_told
+    FROM (SELECT shiftboss.lane_of(queue, task_type, priority, tenant, requires) AS lane, queue,
+              bool_or(hold IS NULL AND status = 'Queued') AS ready
+          FROM arrived GROUP BY queue, task_type, priority, tenant, requires) a;
+    IF NOT v_known THEN
+        INSERT INTO shiftboss.lanes (lane, queue, task_type, priority, tenant, requires)
+        SELECT n.* FROM (SELECT DISTINCT shiftboss.lane_of(queue, task_type, priority, tenant, requires) AS lane, queue,
+                             task_type, priority, tenant, requires FROM arrived) n
+        WHERE NOT EXISTS (SELECT FROM shiftboss.lanes l WHERE l.lane = n.lane);
+    END IF;
     RETURN NULL;
 END $$;
 
