@@ -206,6 +206,41 @@ def test_a_file_that_goes_while_we_look_is_no_trouble(
         assert kept == {}
 
 
+async def test_a_claim_under_way_takes_nothing_after_the_leave(
+    db: Database, start_worker: StartWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handlers = Handlers()
+    started, slow = asyncio.Event(), asyncio.Event()
+
+    @handlers.task("long")
+    async def long() -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    claim = DatabaseSource.claim
+
+    async def late(source: DatabaseSource, limit: int) -> list[Claimed]:
+        await asyncio.sleep(0.5)
+        return await claim(source, limit)
+
+    async def slowly(source: DatabaseSource, limit: int) -> list[Claimed]:
+        if not started.is_set():
+            return await claim(source, limit)
+        slow.set()
+        # As in the database: who gives up waiting does not undo what it does.
+        return await asyncio.shield(asyncio.ensure_future(late(source, limit)))
+
+    monkeypatch.setattr(DatabaseSource, "claim", slowly)
+    async with start_worker(handlers, grace_seconds=0.01):
+        id = await enqueue(db, "long")
+        await started.wait()
+        await slow.wait()
+    await asyncio.sleep(0.6)  # a claim that went on would have had its answer
+    row = await db.tasks.get(id)
+    assert row is not None
+    assert (row["status"], row["attempts"]) == ("Queued", 0)
+
+
 @pytest.mark.parametrize("part", ["_outbox", "_heart", "_progress"])
 async def test_a_worker_does_not_outlive_its_parts(
     db: Database, start_worker: StartWorker, part: str

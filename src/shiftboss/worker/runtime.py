@@ -124,8 +124,7 @@ class Worker(Service):
         try:
             await self._until_done(claiming)
         finally:
-            await self._finish()
-            claiming.cancel()
+            await self._finish(claiming)
         if self._broken is not None:
             raise ShiftbossError(f"{self._broken} of this worker has died", hint="its log tells why")
 
@@ -320,12 +319,14 @@ class Worker(Service):
         for attempt in list(self._running.values()):
             self._executor.stop(attempt, "lost")
 
-    async def _finish(self) -> None:
+    async def _finish(self, claiming: asyncio.Task[None]) -> None:
         if not self._draining:
             self._give_back("its worker stopped")
         await self._rest(
             None if self._draining and not self.stopping.is_set() else self._settings.grace_seconds
         )
+        # What a claim under way brings goes back as well; one that hangs is left behind.
+        await asyncio.wait({claiming}, timeout=MOMENT)
         self._give_back("its worker stopped")
         for attempt in list(self._running.values()):
             self._executor.stop(attempt, "stop")
@@ -334,6 +335,8 @@ class Worker(Service):
         await self._outbox.flush(4.0)
         await asyncio.gather(self._outbox.stop(), self._progress.stop(), self._heart.stop())
         await self._executor.close()
+        claiming.cancel()  # after the leave it would take what was just given back
+        await asyncio.wait({claiming}, timeout=MOMENT)
         try:
             await self._source.leave()
         except ShiftbossError as error:
