@@ -211,6 +211,7 @@ async def test_a_claim_under_way_takes_nothing_after_the_leave(
 ) -> None:
     handlers = Handlers()
     started, slow = asyncio.Event(), asyncio.Event()
+    under_way: list[asyncio.Future[list[Claimed]]] = []
 
     @handlers.task("long")
     async def long() -> None:
@@ -226,16 +227,17 @@ async def test_a_claim_under_way_takes_nothing_after_the_leave(
     async def slowly(source: DatabaseSource, limit: int) -> list[Claimed]:
         if not started.is_set():
             return await claim(source, limit)
-        slow.set()
         # As in the database: who gives up waiting does not undo what it does.
-        return await asyncio.shield(asyncio.ensure_future(late(source, limit)))
+        under_way.append(asyncio.ensure_future(late(source, limit)))
+        slow.set()
+        return await asyncio.shield(under_way[-1])
 
     monkeypatch.setattr(DatabaseSource, "claim", slowly)
     async with start_worker(handlers, grace_seconds=0.01):
         id = await enqueue(db, "long")
         await started.wait()
         await slow.wait()
-    await asyncio.sleep(0.6)  # a claim that went on would have had its answer
+    await asyncio.wait(under_way)
     row = await db.tasks.get(id)
     assert row is not None
     assert (row["status"], row["attempts"]) == ("Queued", 0)

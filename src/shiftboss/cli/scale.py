@@ -90,7 +90,7 @@ def _simulate(
     from shiftboss.model.settings import Settings
 
     if not path.parent.is_dir():
-        raise UsageError(f"can not write {path}: there is no directory {path.parent}")
+        raise UsageError(f"there is no directory {path.parent}", hint="make it, or name another file")
     settings: AutoscaleSettings = Settings.load().autoscale
     arrivals = recorded_load(load) if load is not None else made_load(pattern, minutes * 60, rate)
     if not arrivals:
