@@ -1,18 +1,20 @@
 -- How a task comes in. Any INSERT into `tasks` is an enqueue: triggers do what must be done for each, so that plain SQL,
--- COPY and shiftboss.enqueue() are one way.
+-- COPY and shiftboss.enqueue() are one way. The triggers run as the owner: a role that may insert needs no right on what they
+-- look up and write.
 
-CREATE OR REPLACE FUNCTION shiftboss.setting(p_key text, p_default text) RETURNS text LANGUAGE sql STABLE AS
+CREATE OR REPLACE FUNCTION shiftboss.setting(p_key text, p_default text) RETURNS text LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp AS
 $$ SELECT coalesce((SELECT value FROM shiftboss.settings WHERE key = p_key), p_default) $$;
 
 -- The documented priorities by origin.
-CREATE OR REPLACE FUNCTION shiftboss.priority_of(p_origin text) RETURNS smallint LANGUAGE sql IMMUTABLE AS $$
-    SELECT (CASE p_origin WHEN 'real_time_analysis' THEN 15 WHEN 'user_requested' THEN 10
-                          WHEN 'batch_processing' THEN 5 WHEN 'background_cleanup' THEN 1 ELSE 5 END)::smallint
-$$;
+CREATE OR REPLACE FUNCTION shiftboss.priority_of(p_origin text) RETURNS smallint LANGUAGE sql IMMUTABLE RETURN
+    (CASE p_origin WHEN 'real_time_analysis' THEN 15 WHEN 'user_requested' THEN 10
+                          WHEN 'batch_processing' THEN 5 WHEN 'background_cleanup' THEN 1 ELSE 5 END)::smallint;
 
 -- Terms that go in well and hurt later: no client can read such a time, no index holds such a key, and every claim that
--- meets it fails. Not CHECKs, as PostgreSQL prepares those anew for every statement: they cost a claim of one a twentieth.
-CREATE OR REPLACE FUNCTION shiftboss.check_terms(t public.tasks) RETURNS void LANGUAGE plpgsql AS $$
+-- meets it fails. Not CHECKs, as PostgreSQL prepares those again for every statement: they cost a claim of one a twentieth.
+CREATE OR REPLACE FUNCTION shiftboss.check_terms(t public.tasks) RETURNS void LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_wrong text := CASE
         WHEN octet_length(t.dedup_key) > 1000 THEN 'dedup_key is longer than 1000 bytes'
@@ -27,28 +29,36 @@ BEGIN
     END IF;
 END $$;
 
--- The names of a task are those of its lane: looked at when a lane is new, not with every task.
-CREATE OR REPLACE FUNCTION shiftboss.refuse_lane() RETURNS trigger LANGUAGE plpgsql AS $$
+-- Names that are too long for the indexes of statistics and rollups.
+CREATE OR REPLACE FUNCTION shiftboss.check_names(p_queue text, p_task_type text) RETURNS void LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RAISE EXCEPTION '% is longer than 500 bytes', CASE WHEN octet_length(NEW.queue) > 500 THEN 'queue' ELSE 'task_type' END
-        USING ERRCODE = 'check_violation', HINT = 'Long text belongs into params.';
+    IF octet_length(p_queue) > 500 OR octet_length(p_task_type) > 500 THEN
+        RAISE EXCEPTION '% is longer than 500 bytes', CASE WHEN octet_length(p_queue) > 500 THEN 'queue' ELSE 'task_type' END
+            USING ERRCODE = 'check_violation', HINT = 'Long text belongs into params.';
+    END IF;
 END $$;
+DROP TRIGGER IF EXISTS refuse_lane ON shiftboss.lanes;  -- of a version whose trigger made lanes known
+DROP FUNCTION IF EXISTS shiftboss.refuse_lane();
 
-CREATE OR REPLACE TRIGGER refuse_lane BEFORE INSERT ON shiftboss.lanes FOR EACH ROW
-    WHEN (octet_length(NEW.queue) > 500 OR octet_length(NEW.task_type) > 500) EXECUTE FUNCTION shiftboss.refuse_lane();
-
-CREATE OR REPLACE FUNCTION shiftboss.check_changed_terms() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION shiftboss.check_changed_terms() RETURNS trigger LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM shiftboss.check_terms(NEW);
     RETURN NULL;
 END $$;
 
 -- Runs only for tasks with terms of their own; see the WHEN clause of its trigger, which is short because every
--- statement reads it anew.
-CREATE OR REPLACE FUNCTION shiftboss.prepare_task() RETURNS trigger LANGUAGE plpgsql AS $$
+-- statement reads it again.
+CREATE OR REPLACE FUNCTION shiftboss.prepare_task() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_wrong record;
 BEGIN
+    IF NEW.task_type = '' THEN
+        PERFORM shiftboss.refuse_type();
+    END IF;
+    PERFORM shiftboss.check_names(NEW.queue, NEW.task_type);
     IF pg_column_size(NEW.params) > shiftboss.payload_limit() THEN
         RAISE EXCEPTION 'params of % bytes are over the limit of % bytes', pg_column_size(NEW.params), shiftboss.payload_limit()
             USING ERRCODE = 'program_limit_exceeded',
@@ -65,7 +75,7 @@ BEGIN
         END IF;
         SELECT r.key, k.kind, jsonb_typeof(r.value) AS given INTO v_wrong
         FROM jsonb_each(NEW.requires) r LEFT JOIN (VALUES ('ai_provider', 'string'), ('features', 'array'), ('gpu', 'boolean'),
-            ('memory_gb', 'number'), ('cpu_cores', 'number')) k (key, kind) USING (key)
+            ('memory_gb', 'number'), ('cpu_cores', 'number'), ('version', 'object')) k (key, kind) USING (key)
         WHERE k.kind IS DISTINCT FROM jsonb_typeof(r.value) LIMIT 1;
         IF v_wrong.kind IS NOT NULL THEN
             RAISE EXCEPTION 'requires: "%" must be of type %, not %', v_wrong.key, v_wrong.kind, v_wrong.given
@@ -81,9 +91,13 @@ BEGIN
     RETURN NEW;
 END $$;
 
--- Parents must exist before their children, so a cycle can not arise. Locking them orders this against their finish.
-CREATE OR REPLACE FUNCTION shiftboss.await_parents(p_task public.tasks) RETURNS public.tasks LANGUAGE plpgsql AS $$
+-- Parents must exist before their children, so a cycle cannot arise. Locking the parents orders this against their end. Each
+-- live parent is also written, once per transaction: a caller that ends the parent at REPEATABLE READ with a snapshot
+-- from before this edge then gets a serialization error instead of overlooking the child.
+CREATE OR REPLACE FUNCTION shiftboss.await_parents(p_task public.tasks) RETURNS public.tasks
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
+    v_now timestamptz := shiftboss.now();
     v_parents uuid[];
     v_live uuid[];
     v_bad record;
@@ -96,65 +110,89 @@ BEGIN
             USING ERRCODE = 'foreign_key_violation',
                   HINT = 'Enqueue a task after the tasks it depends on; a cycle is not possible.';
     END IF;
-    UPDATE public.tasks SET has_dependants = true WHERE id = ANY (v_live) AND NOT has_dependants;
+    UPDATE public.tasks SET has_dependants = true, updated_at = v_now
+    WHERE id = ANY (v_live) AND (NOT has_dependants OR xmin <> pg_current_xact_id()::xid);
     INSERT INTO shiftboss.dependencies (parent_id, child_id) SELECT p, p_task.id FROM unnest(v_live) p ON CONFLICT DO NOTHING;
     SELECT id, status INTO v_bad FROM public.tasks
     WHERE id = ANY (p_task.depends_on) AND status IN ('Failed', 'Cancelled') LIMIT 1;
     IF FOUND AND coalesce(p_task.on_dependency_failure, 'cancel') <> 'run' THEN
         p_task.status := CASE p_task.on_dependency_failure WHEN 'fail' THEN 'Failed' ELSE 'Cancelled' END;
         p_task.error_message := format('dependency %s is %s', v_bad.id, v_bad.status);
-        p_task.generation_processed_at := shiftboss.now();
+        p_task.generation_processed_at := v_now;
         DELETE FROM shiftboss.dependencies WHERE child_id = p_task.id;
     ELSIF v_live IS NOT NULL THEN
         p_task.hold := 'dependency';
+    ELSE
+        p_task.params := shiftboss.with_results(p_task.params, p_task.metadata, p_task.depends_on);
     END IF;
     RETURN p_task;
 END $$;
 
--- Once per statement: wake the workers, make new lanes known. One aggregate and no loop over rows, which would cost half as
--- much again; this is a sixth of a single enqueue.
-CREATE OR REPLACE FUNCTION shiftboss.announce_tasks() RETURNS trigger LANGUAGE plpgsql AS $$
+-- The arguments with the results of parents in place: {"shiftboss.results": {"pages": 0, "all": [0, 1]}} in the metadata names
+-- them by their places in depends_on, from 0. Whatever else stands there is ignored: the end of a parent must not fail on it.
+CREATE OR REPLACE FUNCTION shiftboss.with_results(p_params jsonb, p_metadata jsonb, p_parents uuid[]) RETURNS jsonb
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    v_known boolean;
-    v_told bigint;
+    v_wanted jsonb := p_metadata -> 'shiftboss.results';
+    v_given jsonb;
 BEGIN
-    SELECT bool_and(EXISTS (SELECT FROM shiftboss.lanes l WHERE l.lane = a.lane)),
-        count(CASE WHEN a.ready THEN pg_notify('shiftboss_tasks', left(a.queue, 1000)) END)
-    INTO v_known, v_told
-    FROM (SELECT shiftboss.lane_of(queue, task_type, priority, tenant, requires) AS lane, queue,
-              bool_or(hold IS NULL AND status = 'Queued') AS ready
-          FROM arrived GROUP BY queue, task_type, priority, tenant, requires) a;
-    IF NOT v_known THEN
-        INSERT INTO shiftboss.lanes (lane, queue, task_type, priority, tenant, requires)
-        SELECT n.* FROM (SELECT DISTINCT shiftboss.lane_of(queue, task_type, priority, tenant, requires) AS lane, queue,
-                             task_type, priority, tenant, requires FROM arrived) n
-        WHERE NOT EXISTS (SELECT FROM shiftboss.lanes l WHERE l.lane = n.lane);
+    IF v_wanted IS NULL OR jsonb_typeof(v_wanted) <> 'object' OR jsonb_typeof(p_params) <> 'object' THEN
+        RETURN p_params;
+    END IF;
+    SELECT jsonb_object_agg(w.key, CASE jsonb_typeof(w.value) WHEN 'array' THEN r.results ELSE r.results -> 0 END) INTO v_given
+    FROM jsonb_each(v_wanted) w CROSS JOIN LATERAL (
+        SELECT coalesce(jsonb_agg(coalesce(t.result_data, 'null') ORDER BY p.n), '[]') AS results
+        FROM jsonb_array_elements_text(CASE jsonb_typeof(w.value) WHEN 'array' THEN w.value ELSE jsonb_build_array(w.value) END)
+            WITH ORDINALITY p (place, n)
+        LEFT JOIN public.tasks t ON t.id = CASE WHEN p.place ~ '^[0-9]{1,6}$' THEN p_parents[p.place::int + 1] END) r;
+    RETURN p_params || coalesce(v_given, '{}');
+END $$;
+
+-- Once per statement: wake workers that sleep (05_sleepers.sql). It looks at no row: claims find new lanes by themselves
+-- (20_claim.sql), and a transition table alone costs a single enqueue a twentieth.
+CREATE OR REPLACE FUNCTION shiftboss.announce_tasks() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF (pg_sequence_last_value('shiftboss.armed') > pg_sequence_last_value('shiftboss.heard')) IS NOT FALSE THEN
+        PERFORM shiftboss.ring();
     END IF;
     RETURN NULL;
 END $$;
 
--- A task moved by hand to another lane.
-CREATE OR REPLACE FUNCTION shiftboss.announce_lane() RETURNS trigger LANGUAGE plpgsql AS $$
-DECLARE
-    v_lane bigint := shiftboss.lane_of(NEW.queue, NEW.task_type, NEW.priority, NEW.tenant, NEW.requires);
+-- An empty type is refused here and not by a CHECK: a table from before Shiftboss may hold such rows, which a CHECK would
+-- keep from being cancelled, rescued or deleted.
+CREATE OR REPLACE FUNCTION shiftboss.refuse_type() RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    INSERT INTO shiftboss.lanes (lane, queue, task_type, priority, tenant, requires)
-    SELECT v_lane, NEW.queue, NEW.task_type, NEW.priority, NEW.tenant, NEW.requires
-    WHERE NOT EXISTS (SELECT FROM shiftboss.lanes l WHERE l.lane = v_lane);
+    RAISE EXCEPTION 'task_type must not be empty' USING ERRCODE = 'check_violation', CONSTRAINT = 'tasks_type_named',
+        TABLE = 'tasks', HINT = 'The type says which handler runs the task.';
+END $$;
+
+-- A task moved by hand to another lane. One that was unusable for want of a type can be used now.
+CREATE OR REPLACE FUNCTION shiftboss.announce_lane() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM shiftboss.check_names(NEW.queue, NEW.task_type);
+    IF NEW.task_type = '' AND OLD.task_type <> '' THEN
+        PERFORM shiftboss.refuse_type();
+    ELSIF NEW.hold = 'unusable' AND NEW.task_type <> '' THEN
+        UPDATE public.tasks SET hold = NULL, updated_at = shiftboss.now() WHERE id = NEW.id AND hold = 'unusable';
+    END IF;
     RETURN NULL;
 END $$;
 
 -- A task that was still to end and is taken out by hand: for those that wait for it, it has failed.
-CREATE OR REPLACE FUNCTION shiftboss.release_children() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION shiftboss.release_children() RETURNS trigger LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM shiftboss.settle(ARRAY[OLD.id]);
     RETURN NULL;
 END $$;
 
-CREATE OR REPLACE FUNCTION shiftboss.payload_limit() RETURNS int LANGUAGE sql STABLE AS
-$$ SELECT shiftboss.setting('max_payload_bytes', '1048576')::int $$;
+CREATE OR REPLACE FUNCTION shiftboss.payload_limit() RETURNS int LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp AS $$ SELECT shiftboss.setting('max_payload_bytes', '1048576')::int $$;
 
-CREATE OR REPLACE FUNCTION shiftboss.set_payload_limit(p_bytes int) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION shiftboss.set_payload_limit(p_bytes int) RETURNS void LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF p_bytes IS NULL OR p_bytes < 64 THEN
         RAISE EXCEPTION 'a payload limit of % bytes lets no task in', coalesce(p_bytes::text, 'no')
@@ -165,17 +203,20 @@ BEGIN
 END $$;
 
 -- The payload limit stands in the trigger itself, so that no INSERT has to look it up. Its condition is kept short, as
--- PostgreSQL reads it anew for every statement.
-CREATE OR REPLACE FUNCTION shiftboss.guard_tasks() RETURNS void LANGUAGE plpgsql AS $$
+-- PostgreSQL reads it again for every statement.
+CREATE OR REPLACE FUNCTION shiftboss.guard_tasks() RETURNS void LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     EXECUTE format($trigger$
         CREATE OR REPLACE TRIGGER prepare_task BEFORE INSERT ON public.tasks FOR EACH ROW
         WHEN (pg_column_size(NEW.params) > %s OR num_nonnulls(NEW.depends_on, NEW.origin, NEW.requires, NEW.dedup_key,
-              NEW.concurrency_key, NEW.deadline, NEW.timeout, NEW.backoff_max) > 0)
+              NEW.concurrency_key, NEW.deadline, NEW.timeout, NEW.backoff_max) > 0 OR NEW.task_type = ''
+              OR octet_length(NEW.queue || NEW.task_type) > 500)
         EXECUTE FUNCTION shiftboss.prepare_task()$trigger$, shiftboss.payload_limit());
 END $$;
 
-CREATE OR REPLACE FUNCTION shiftboss.follow_payload_limit() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION shiftboss.follow_payload_limit() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF 'max_payload_bytes' IN (NEW.key, OLD.key) THEN
         PERFORM shiftboss.guard_tasks();
@@ -190,36 +231,22 @@ CREATE OR REPLACE TRIGGER follow_payload_limit AFTER INSERT OR UPDATE OR DELETE 
 CREATE OR REPLACE TRIGGER check_changed_terms
     AFTER UPDATE OF dedup_key, concurrency_key, deadline, timeout, backoff_max ON public.tasks
     FOR EACH ROW EXECUTE FUNCTION shiftboss.check_changed_terms();
-CREATE OR REPLACE TRIGGER announce_tasks AFTER INSERT ON public.tasks REFERENCING NEW TABLE AS arrived
+CREATE OR REPLACE TRIGGER announce_tasks AFTER INSERT ON public.tasks
     FOR EACH STATEMENT EXECUTE FUNCTION shiftboss.announce_tasks();
 CREATE OR REPLACE TRIGGER announce_lane AFTER UPDATE OF queue, task_type, priority, tenant, requires ON public.tasks
     FOR EACH ROW EXECUTE FUNCTION shiftboss.announce_lane();
 CREATE OR REPLACE TRIGGER release_children AFTER DELETE ON public.tasks FOR EACH ROW
     WHEN (OLD.has_dependants AND OLD.status IN ('Queued', 'In Progress')) EXECUTE FUNCTION shiftboss.release_children();
 
--- Tasks with parents or several dedup_keys wait for what others hold, who may wait for these: they give way and start over.
-CREATE OR REPLACE FUNCTION shiftboss.enqueue_giving_way(p_tasks jsonb) RETURNS TABLE (id uuid, created boolean)
-LANGUAGE plpgsql SET lock_timeout = '100ms' SET shiftboss.giving_way = 'on' AS $$
-DECLARE
-    v_ids uuid[];
-    v_made boolean[];
-BEGIN
-    LOOP
-        BEGIN
-            SELECT array_agg(e.id ORDER BY e.n), array_agg(e.created ORDER BY e.n) INTO v_ids, v_made
-            FROM shiftboss.enqueue(p_tasks) WITH ORDINALITY e (id, created, n);
-            EXIT;
-        EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
-            PERFORM pg_sleep(random() * 0.05);
-        END;
-    END LOOP;
-    RETURN QUERY SELECT * FROM unnest(v_ids, v_made);
-END $$;
+DROP FUNCTION IF EXISTS shiftboss.enqueue_giving_way(jsonb);
 
 -- Enqueue from any client: a JSON array of objects whose keys are the task's columns. One row per object comes back, in
--- order; a task whose dedup_key is already live is not made again, its id comes back with created = false.
-CREATE OR REPLACE FUNCTION shiftboss.enqueue(p_tasks jsonb) RETURNS TABLE (id uuid, created boolean)
-LANGUAGE plpgsql AS $$
+-- order; a task whose dedup_key is already live is not made again, its id comes back with created = false. Locks are taken in
+-- one order (parents as a finish locks them, then keys by name); a caller whose transaction crosses another's nevertheless
+-- gets a deadlock error and can try again.
+DROP FUNCTION IF EXISTS shiftboss.enqueue(jsonb);  -- it had one parameter less
+CREATE OR REPLACE FUNCTION shiftboss.enqueue(p_tasks jsonb, p_tries int DEFAULT 10) RETURNS TABLE (id uuid, created boolean)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     v_now timestamptz := shiftboss.now();
@@ -228,24 +255,27 @@ DECLARE
     v_made boolean[];
     v_keys text[];
     v_linked boolean;
-    v_keyed boolean;
+    v_unique boolean;
     v_normal uuid[];
 BEGIN
     IF jsonb_typeof(p_tasks) IS DISTINCT FROM 'array' THEN
         RAISE EXCEPTION 'enqueue takes a JSON array of tasks' USING ERRCODE = 'invalid_parameter_value',
             HINT = 'For example: SELECT * FROM shiftboss.enqueue(''[{"task_type": "resize", "params": {"id": 7}}]'')';
     END IF;
-    SELECT bool_or(k = 'depends_on'), bool_or(k = 'dedup_key'),
-        min(k) FILTER (WHERE k NOT IN ('id', 'task_type', 'params', 'queue', 'priority', 'origin',
+    SELECT bool_or(k = 'depends_on'), bool_or(k IN ('dedup_for', 'debounce', 'debounce_max')), min(k) FILTER (WHERE k NOT IN ('id', 'task_type', 'params', 'queue', 'priority', 'origin',
         'tenant', 'run_at', 'delay', 'deadline', 'timeout', 'dedup_key', 'concurrency_key', 'max_attempts', 'backoff',
-        'backoff_factor', 'backoff_max', 'depends_on', 'on_dependency_failure', 'requires', 'region', 'run_id', 'metadata'))
-    INTO v_linked, v_keyed, v_key FROM jsonb_array_elements(p_tasks) t, jsonb_object_keys(t) k;
+        'backoff_factor', 'backoff_max', 'depends_on', 'on_dependency_failure', 'requires', 'region', 'run_id', 'metadata',
+        'dedup_for', 'debounce', 'debounce_max'))
+    INTO v_linked, v_unique, v_key FROM jsonb_array_elements(p_tasks) t, jsonb_object_keys(t) k;
     IF v_key IS NOT NULL THEN
         RAISE EXCEPTION 'a task has no field "%"', v_key USING ERRCODE = 'invalid_parameter_value';
     END IF;
-    IF (v_linked OR v_keyed AND jsonb_array_length(p_tasks) > 1)
-        AND current_setting('shiftboss.giving_way', true) IS DISTINCT FROM 'on' THEN
-        RETURN QUERY SELECT * FROM shiftboss.enqueue_giving_way(p_tasks);
+    IF v_unique THEN
+        IF jsonb_array_length(p_tasks) > 1 THEN
+            RETURN QUERY SELECT * FROM shiftboss.enqueue_in_turn(p_tasks);
+        ELSE
+            RETURN QUERY SELECT * FROM shiftboss.enqueue_unique(p_tasks -> 0, p_tries);
+        END IF;
         RETURN;
     END IF;
     IF v_linked THEN
@@ -254,7 +284,6 @@ BEGIN
             RETURN QUERY SELECT * FROM shiftboss.enqueue_in_turn(p_tasks);
             RETURN;
         END IF;
-        -- all at once and in the order in which a finish locks them
         PERFORM shiftboss.lock_tasks(ARRAY(SELECT parent FROM shiftboss.links(p_tasks)));
     END IF;
 
@@ -275,7 +304,8 @@ BEGIN
             i.concurrency_key, coalesce(i.max_attempts, 3), i.backoff, i.backoff_factor, i.backoff_max, i.depends_on,
             i.on_dependency_failure, nullif(i.requires, 'null'), i.region, i.run_id, nullif(i.metadata, 'null'),
             v_now + i.n * interval '1 microsecond', v_now
-        FROM incoming i ORDER BY i.n
+        -- Parents come before their children, else keys by name; created_at keeps the order in which tasks were given.
+        FROM incoming i ORDER BY CASE WHEN v_linked THEN i.n END, i.dedup_key COLLATE "C", i.n
         ON CONFLICT (dedup_key) WHERE dedup_key IS NOT NULL AND status IN ('Queued', 'In Progress') DO NOTHING
         RETURNING tasks.id
     )
@@ -291,22 +321,30 @@ BEGIN
         created := v_made[n];
         id := CASE WHEN created THEN v_ids[n] ELSE
             (SELECT t.id FROM public.tasks t WHERE t.dedup_key = v_keys[n] AND t.status IN ('Queued', 'In Progress')) END;
-        IF id IS NULL THEN  -- the live one finished in between: there is room for this one now
-            SELECT e.id, e.created INTO id, created FROM shiftboss.enqueue(jsonb_build_array(p_tasks -> (n - 1))) e;
+        IF id IS NULL THEN  -- the live one ended between the two statements, so there is room for this one
+            IF p_tries <= 1 THEN
+                RAISE EXCEPTION 'tasks with the dedup_key "%" come and go faster than one can be added', v_keys[n]
+                    USING ERRCODE = 'serialization_failure', HINT = 'Try again.';
+            END IF;
+            SELECT e.id, e.created INTO id, created FROM shiftboss.enqueue(jsonb_build_array(p_tasks -> (n - 1)), p_tries - 1) e;
         END IF;
         RETURN NEXT;
     END LOOP;
 END $$;
 
+-- It runs as its owner, so that a role can enqueue without any other right. See `shiftboss db roles`.
+REVOKE EXECUTE ON FUNCTION shiftboss.enqueue(jsonb, int) FROM PUBLIC;
+
 -- Which task of the array, by its place, waits for which other.
-CREATE OR REPLACE FUNCTION shiftboss.links(p_tasks jsonb) RETURNS TABLE (n bigint, parent uuid) LANGUAGE sql IMMUTABLE AS $$
+CREATE OR REPLACE FUNCTION shiftboss.links(p_tasks jsonb) RETURNS TABLE (n bigint, parent uuid) LANGUAGE sql IMMUTABLE
+SET search_path = pg_catalog, pg_temp AS $$
     SELECT t.n, d::uuid FROM jsonb_array_elements(p_tasks) WITH ORDINALITY t (task, n), jsonb_array_elements_text(
         CASE jsonb_typeof(t.task -> 'depends_on') WHEN 'array' THEN t.task -> 'depends_on' ELSE '[]' END) d
 $$;
 
 -- One by one, for parents that may be live already under their dedup_key: their children wait for the live ones.
 CREATE OR REPLACE FUNCTION shiftboss.enqueue_in_turn(p_tasks jsonb) RETURNS TABLE (id uuid, created boolean)
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_task jsonb;
     v_real jsonb := '{}';  -- the id as it was given: the id as it is

@@ -3,43 +3,49 @@
 
 -- Compared as JSON, which never raises: one worker that says nonsense of itself must not stop the claims of all.
 CREATE OR REPLACE FUNCTION shiftboss.meets(p_requires jsonb, p_capabilities jsonb, p_resources jsonb) RETURNS boolean
-LANGUAGE sql IMMUTABLE AS $$
-    SELECT (p_requires -> 'ai_provider' IS NULL
+LANGUAGE sql IMMUTABLE RETURN
+    (p_requires -> 'ai_provider' IS NULL
             OR coalesce(p_capabilities -> 'ai_providers' ? (p_requires ->> 'ai_provider'), false))
        AND (p_requires -> 'features' IS NULL
             OR coalesce(p_capabilities -> 'specialized_features' @> (p_requires -> 'features'), false))
+       AND (p_requires -> 'version' IS NULL OR coalesce(p_capabilities -> 'versions' @> (p_requires -> 'version'), false))
        AND (coalesce(p_requires -> 'gpu', 'false') = 'false' OR coalesce(p_resources -> 'gpu_available', 'false') = 'true')
        AND coalesce(p_requires -> 'memory_gb', '0') <= coalesce(p_resources -> 'memory_gb', '0')
-       AND coalesce(p_requires -> 'cpu_cores', '0') <= coalesce(p_resources -> 'cpu_cores', '0')
-$$;
+       AND coalesce(p_requires -> 'cpu_cores', '0') <= coalesce(p_resources -> 'cpu_cores', '0');
 
 -- May this worker do tasks of this lane? A worker that declares no task types takes any.
 CREATE OR REPLACE FUNCTION shiftboss.capable(p_worker public.workers, p_queue text, p_task_type text, p_requires jsonb)
-RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
-    SELECT (p_worker.queues IS NULL OR p_queue = ANY (p_worker.queues))
+RETURNS boolean LANGUAGE sql IMMUTABLE RETURN
+    (p_worker.queues IS NULL OR p_queue = ANY (p_worker.queues))
        AND (NOT p_worker.capabilities ? 'task_types' OR p_worker.capabilities -> 'task_types' ? p_task_type)
-       AND (p_requires IS NULL OR shiftboss.meets(p_requires, p_worker.capabilities, p_worker.resource_limits))
-$$;
+       AND (p_requires IS NULL OR shiftboss.meets(p_requires, p_worker.capabilities, p_worker.resource_limits));
 
 -- Marked for termination, by status or by what the orchestrator wrote into the metadata.
-CREATE OR REPLACE FUNCTION shiftboss.ending(p_worker public.workers) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
-    SELECT p_worker.status = 'terminated'
-        OR coalesce(p_worker.metadata ->> 'orchestrator_status', '') IN ('terminating', 'terminated')
-$$;
+CREATE OR REPLACE FUNCTION shiftboss.ending(p_worker public.workers) RETURNS boolean LANGUAGE sql IMMUTABLE RETURN
+    p_worker.status = 'terminated'
+        OR coalesce(p_worker.metadata ->> 'orchestrator_status', '') IN ('terminating', 'terminated');
 
--- What holds back a task of this queue and type. PostgreSQL puts the bodies in the place of the calls.
+-- What holds back a task of this queue and type. PostgreSQL inlines both, which a SET clause would prevent: so every name
+-- and operator is qualified.
 CREATE OR REPLACE FUNCTION shiftboss.limits_of(p_queue text, p_task_type text) RETURNS SETOF shiftboss.limits
 LANGUAGE sql STABLE ROWS 1 AS $$
-    SELECT * FROM shiftboss.limits WHERE (kind = 'queue' AND name = p_queue) OR (kind = 'task_type' AND name = p_task_type)
+    SELECT * FROM shiftboss.limits
+    WHERE (kind OPERATOR(pg_catalog.=) 'queue' AND name OPERATOR(pg_catalog.=) p_queue)
+       OR (kind OPERATOR(pg_catalog.=) 'task_type' AND name OPERATOR(pg_catalog.=) p_task_type)
 $$;
 CREATE OR REPLACE FUNCTION shiftboss.pauses_of(p_queue text, p_task_type text) RETURNS SETOF shiftboss.pauses
 LANGUAGE sql STABLE ROWS 1 AS $$
-    SELECT * FROM shiftboss.pauses WHERE (kind = 'queue' AND name = p_queue) OR (kind = 'task_type' AND name = p_task_type)
+    SELECT * FROM shiftboss.pauses
+    WHERE (kind OPERATOR(pg_catalog.=) 'queue' AND name OPERATOR(pg_catalog.=) p_queue)
+       OR (kind OPERATOR(pg_catalog.=) 'task_type' AND name OPERATOR(pg_catalog.=) p_task_type)
 $$;
 
--- How many more tasks of this lane its limits allow now. The caller holds the limits' row locks, so the answer stays true.
-CREATE OR REPLACE FUNCTION shiftboss.headroom(p_queue text, p_task_type text, p_now timestamptz) RETURNS int
-LANGUAGE plpgsql AS $$
+DROP FUNCTION IF EXISTS shiftboss.headroom(text, text, timestamptz);
+
+-- How many more tasks of this lane its limits allow now; a rate per key is looked at task by task (pick_limited). The caller
+-- holds the limits' row locks, so the answer stays true.
+CREATE OR REPLACE FUNCTION shiftboss.headroom(p_queue text, p_task_type text, p_now timestamptz, p_tenant text) RETURNS int
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_room int := 1000000;
     l shiftboss.limits;
@@ -49,37 +55,71 @@ BEGIN
             v_room := least(v_room, l.max_running - (SELECT count(*) FROM public.tasks WHERE status = 'In Progress'
                 AND CASE l.kind WHEN 'queue' THEN queue ELSE task_type END = l.name)::int);
         END IF;
-        IF l.rate IS NOT NULL THEN
+        IF l.rate_per = 'tenant' AND p_tenant IS NOT NULL THEN
+            v_room := least(v_room, floor(shiftboss.tokens_of(l, p_tenant, p_now))::int);
+        ELSIF l.rate IS NOT NULL AND l.rate_per = 'all' THEN
             v_room := least(v_room, floor(shiftboss.tokens(l, p_now))::int);
         END IF;
     END LOOP;
     RETURN greatest(v_room, 0);
 END $$;
 
--- A token bucket: `rate` tokens per period, never more than `rate` saved up.
+-- A token bucket: `rate` tokens per period, never more than `rate` saved up. Its time never runs backwards.
 CREATE OR REPLACE FUNCTION shiftboss.tokens(p_limit shiftboss.limits, p_now timestamptz) RETURNS double precision
-LANGUAGE sql IMMUTABLE AS $$
-    SELECT least(p_limit.rate, coalesce(p_limit.tokens + p_limit.rate
-        * extract(epoch FROM p_now - p_limit.refilled_at) / extract(epoch FROM p_limit.rate_period), p_limit.rate))
+LANGUAGE sql IMMUTABLE RETURN
+    least(p_limit.rate, coalesce(p_limit.tokens + p_limit.rate
+        * greatest(extract(epoch FROM p_now - p_limit.refilled_at), 0) / extract(epoch FROM p_limit.rate_period), p_limit.rate));
+
+-- The same for one key or tenant, where each has a bucket of its own; one that has none yet has a full one.
+CREATE OR REPLACE FUNCTION shiftboss.tokens_of(p_limit shiftboss.limits, p_key text, p_now timestamptz) RETURNS double precision
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT coalesce((SELECT least(p_limit.rate, b.tokens + p_limit.rate * greatest(extract(epoch FROM p_now - b.refilled_at), 0)
+            / extract(epoch FROM p_limit.rate_period))
+        FROM shiftboss.rate_buckets b WHERE b.kind = p_limit.kind AND b.name = p_limit.name AND b.key = p_key), p_limit.rate)
 $$;
 
+-- Count tasks against the buckets of these keys (p_per: key or tenant), and forget buckets that are full again.
+CREATE OR REPLACE FUNCTION shiftboss.spend_each(p_queue text, p_task_type text, p_per text, p_keys text[], p_now timestamptz)
+RETURNS void LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    INSERT INTO shiftboss.rate_buckets AS b (kind, name, key, tokens, refilled_at)
+    SELECT l.kind, l.name, k.key, shiftboss.tokens_of(l, k.key, p_now) - k.n, p_now
+    FROM shiftboss.limits_of(p_queue, p_task_type) l, (SELECT x AS key, count(*) AS n FROM unnest(p_keys) x
+        WHERE x IS NOT NULL GROUP BY x) k
+    WHERE l.rate IS NOT NULL AND l.rate_per = p_per
+    ON CONFLICT (kind, name, key) DO UPDATE SET tokens = excluded.tokens, refilled_at = greatest(b.refilled_at, excluded.refilled_at);
+    DELETE FROM shiftboss.rate_buckets b USING shiftboss.limits_of(p_queue, p_task_type) l
+    WHERE b.kind = l.kind AND b.name = l.name AND b.refilled_at < p_now - l.rate_period - interval '1 minute';
+$$;
+
+-- Count these tasks against the limits. Limits without a rate are written as well: a claim at REPEATABLE READ whose snapshot
+-- does not show these tasks then gets a serialization error instead of exceeding the limit.
 CREATE OR REPLACE FUNCTION shiftboss.spend(p_queue text, p_task_type text, p_count int, p_now timestamptz) RETURNS void
-LANGUAGE sql AS $$
-    UPDATE shiftboss.limits l SET tokens = shiftboss.tokens(l, p_now) - p_count, refilled_at = p_now
-    WHERE rate IS NOT NULL AND ((kind = 'queue' AND name = p_queue) OR (kind = 'task_type' AND name = p_task_type))
+LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    UPDATE shiftboss.limits l
+    SET tokens = CASE WHEN l.rate IS NOT NULL AND l.rate_per = 'all' THEN shiftboss.tokens(l, p_now) - p_count END,
+        refilled_at = CASE WHEN l.rate IS NOT NULL AND l.rate_per = 'all' THEN greatest(l.refilled_at, p_now) END
+    WHERE (l.kind = 'queue' AND l.name = p_queue) OR (l.kind = 'task_type' AND l.name = p_task_type)
 $$;
 
 -- Pick from one lane that has limits. A task whose key is full is parked (hold = 'limit'): it leaves the claim's index
--- and comes back when one of its key ends, so that it is looked at once and not at every claim.
+-- and comes back when one of its key ends, so that it is looked at once and not at every claim. One whose key has used up
+-- its rate becomes due when its token comes.
 -- p_only: of these tasks only.
 CREATE OR REPLACE FUNCTION shiftboss.pick_limited(p_lane bigint, p_queue text, p_task_type text, p_limit int, p_now timestamptz,
-    p_only uuid[] DEFAULT NULL) RETURNS uuid[] LANGUAGE plpgsql AS $$
+    p_only uuid[] DEFAULT NULL) RETURNS uuid[] LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    v_room int := least(p_limit, shiftboss.headroom(p_queue, p_task_type, p_now));
+    v_tenant text := (SELECT tenant FROM shiftboss.lanes WHERE lane = p_lane LIMIT 1);
+    v_room int := least(p_limit, shiftboss.headroom(p_queue, p_task_type, p_now, v_tenant));
     v_per_key int := (SELECT max_per_key FROM shiftboss.limits WHERE kind = 'task_type' AND name = p_task_type);
+    v_rates text[] := ARRAY(SELECT rate_per FROM shiftboss.limits_of(p_queue, p_task_type) WHERE rate IS NOT NULL);
+    v_rated boolean := 'key' = ANY (v_rates);
     v_picked uuid[] := '{}';
     v_full uuid[];
+    v_late uuid[];
+    v_due timestamptz[];
     v_some uuid[];
+    v_keys text[];
+    v_parked boolean := false;
 BEGIN
     FOR round IN 1 .. 20 LOOP
         EXIT WHEN v_room <= 0;
@@ -89,7 +129,7 @@ BEGIN
               AND t.status = 'Queued' AND t.hold IS NULL AND t.id <> ALL (v_picked)
               AND coalesce(t.run_at, t.created_at) <= p_now
             ORDER BY coalesce(t.run_at, t.created_at), t.id
-            LIMIT CASE WHEN v_per_key IS NULL THEN v_room ELSE v_room + 200 END
+            LIMIT CASE WHEN v_per_key IS NULL AND NOT v_rated THEN v_room ELSE v_room + 200 END
             FOR UPDATE SKIP LOCKED
         ), wanted AS (
             SELECT t.id, t.concurrency_key, coalesce(t.run_at, t.created_at) AS ready_at FROM public.tasks t
@@ -106,56 +146,135 @@ BEGIN
                 + (SELECT count(*) FROM public.tasks r WHERE r.id = ANY (v_picked) AND r.concurrency_key = k.concurrency_key) AS n
             FROM (SELECT DISTINCT concurrency_key FROM seen WHERE v_per_key IS NOT NULL AND concurrency_key IS NOT NULL) k
         ), judged AS (
-            SELECT s.id, s.ready_at, b.n IS NULL
+            SELECT s.id, s.concurrency_key, s.ready_at, b.n IS NULL
                 OR b.n + row_number() OVER (PARTITION BY s.concurrency_key ORDER BY s.ready_at, s.id) <= v_per_key AS fits
             FROM seen s LEFT JOIN busy b USING (concurrency_key)
+        ), rates AS (
+            SELECT k.concurrency_key, min(shiftboss.tokens_of(l, k.concurrency_key, p_now)) AS tokens, max(l.rate_period / l.rate) AS every,
+                max(l.rate_period) AS most
+            FROM (SELECT DISTINCT concurrency_key FROM judged WHERE v_rated AND concurrency_key IS NOT NULL) k,
+                shiftboss.limits_of(p_queue, p_task_type) l
+            WHERE l.rate_per = 'key' GROUP BY k.concurrency_key
+        ), timed AS (
+            SELECT j.*, CASE WHEN j.fits THEN least(r.most, (row_number() OVER (PARTITION BY j.concurrency_key, j.fits
+                ORDER BY j.ready_at, j.id) - r.tokens) * r.every) END AS late  -- no later than a period: the limit may be raised
+            FROM judged j LEFT JOIN rates r USING (concurrency_key)
         )
-        SELECT (array_agg(id ORDER BY ready_at, id) FILTER (WHERE fits))[1:v_room], array_agg(id) FILTER (WHERE NOT fits)
-        INTO v_some, v_full FROM judged;
+        SELECT (array_agg(id ORDER BY ready_at, id) FILTER (WHERE fits AND coalesce(late <= interval '0', true)))[1:v_room],
+            (array_agg(concurrency_key ORDER BY ready_at, id) FILTER (WHERE fits AND coalesce(late <= interval '0', true)))[1:v_room],
+            array_agg(id) FILTER (WHERE NOT fits), array_agg(id) FILTER (WHERE late > interval '0'),
+            array_agg(p_now + late) FILTER (WHERE late > interval '0')
+        INTO v_some, v_keys, v_full, v_late, v_due FROM timed;
         v_picked := v_picked || coalesce(v_some, '{}');
         v_room := v_room - coalesce(cardinality(v_some), 0);
-        UPDATE public.tasks SET hold = 'limit' WHERE id = ANY (v_full);
-        EXIT WHEN v_full IS NULL;
+        IF v_rated AND v_some IS NOT NULL THEN
+            PERFORM shiftboss.spend_each(p_queue, p_task_type, 'key', v_keys, p_now);
+        END IF;
+        IF v_late IS NOT NULL THEN
+            UPDATE public.tasks t SET run_at = l.due, wait_reason = 'limit reached', updated_at = p_now
+            FROM unnest(v_late, v_due) l (id, due) WHERE t.id = l.id;
+        END IF;
+        EXIT WHEN v_full IS NULL AND v_late IS NULL;
+        UPDATE public.tasks SET hold = 'limit', updated_at = p_now WHERE id = ANY (v_full);
+        v_parked := true;
     END LOOP;
-    IF cardinality(v_picked) > 0 THEN
+    IF v_parked OR cardinality(v_picked) > 0 THEN
         PERFORM shiftboss.spend(p_queue, p_task_type, cardinality(v_picked), p_now);
+    END IF;
+    IF 'tenant' = ANY (v_rates) AND cardinality(v_picked) > 0 THEN
+        PERFORM shiftboss.spend_each(p_queue, p_task_type, 'tenant', array_fill(v_tenant, ARRAY[cardinality(v_picked)]), p_now);
     END IF;
     RETURN v_picked;
 END $$;
 
+-- The nearest moment within years of four digits: clients cannot represent infinity or years before Christ.
+CREATE OR REPLACE FUNCTION shiftboss.civil(p_moment timestamptz) RETURNS timestamptz LANGUAGE sql IMMUTABLE RETURN
+    CASE WHEN p_moment < '0001-01-03 00:00+00' THEN '0001-01-03 00:00+00'
+        WHEN p_moment > '9999-12-29 00:00+00' THEN '9999-12-29 00:00+00' ELSE p_moment END;
+
+-- A running task as its worker gets it.
+CREATE OR REPLACE FUNCTION shiftboss.as_claimed(t public.tasks) RETURNS shiftboss.claimed_task LANGUAGE sql IMMUTABLE RETURN
+    ROW(t.id, t.lease, t.task_type, t.params, t.attempts + 1, t.max_attempts, t.queue, t.priority, t.tenant, t.timeout,
+        shiftboss.civil(t.deadline), shiftboss.civil(t.created_at), shiftboss.civil(coalesce(t.run_at, t.created_at)),
+        t.generation_started_at, shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires), t.run_id,
+        t.metadata, t.crashes)::shiftboss.claimed_task;
+
 -- Hand the picked tasks, whose rows the caller has locked while they were Queued, to a worker.
 CREATE OR REPLACE FUNCTION shiftboss.take(p_ids uuid[], p_worker text, p_lease interval)
-RETURNS TABLE (id uuid, lease bigint, task_type text, params jsonb, attempt int, max_attempts smallint, queue text,
-    priority smallint, tenant text, timeout interval, deadline timestamptz, created_at timestamptz, ready_at timestamptz,
-    started_at timestamptz, lane bigint, run_id uuid, metadata jsonb, crashes smallint)
-LANGUAGE plpgsql AS $$
+RETURNS SETOF shiftboss.claimed_task
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     v_now timestamptz := shiftboss.now();
+    v_salt bigint := shiftboss.lease_salt();
 BEGIN
     RETURN QUERY
     UPDATE public.tasks t SET
         status = 'In Progress', worker_id = p_worker, last_worker_id = p_worker,
-        lease = nextval('shiftboss.lease_seq'), lease_expires_at = v_now + p_lease,
+        lease = shiftboss.lease_of(t.id, v_salt), lease_expires_at = v_now + p_lease,
         generation_started_at = v_now, generation_processed_at = NULL, wait_reason = NULL,
         progress = NULL, progress_message = NULL, updated_at = v_now
     WHERE t.id = ANY (p_ids)
-    RETURNING t.id, t.lease, t.task_type, t.params, t.attempts + 1, t.max_attempts, t.queue, t.priority, t.tenant,
-        t.timeout, t.deadline, t.created_at, coalesce(t.run_at, t.created_at), t.generation_started_at,
-        shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires), t.run_id, t.metadata, t.crashes;
+    RETURNING (shiftboss.as_claimed(t)).*;
 END $$;
+
+-- Lanes that have tasks and stand in no row of shiftboss.lanes yet. One descent of the claim's index for each gap between
+-- the known lanes, and one for each lane found: dead entries of known lanes are not passed, however many there are.
+CREATE OR REPLACE FUNCTION shiftboss.new_lanes()
+RETURNS TABLE (lane bigint, queue text, task_type text, priority smallint, tenant text, requires jsonb)
+LANGUAGE plpgsql STABLE ROWS 1 SET plan_cache_mode = force_generic_plan
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_material = off SET jit = off AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY WITH RECURSIVE gaps AS (
+        SELECT k.lane AS low, coalesce(lead(k.lane) OVER (ORDER BY k.lane), 9223372036854775807) AS high
+        FROM (SELECT l.lane FROM shiftboss.lanes l UNION SELECT -9223372036854775808) k
+    ), found AS (
+        SELECT n.*, g.high FROM gaps g CROSS JOIN LATERAL (
+            SELECT shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires) AS lane,
+                t.queue, t.task_type, t.priority, t.tenant, t.requires
+            FROM public.tasks t WHERE t.status = 'Queued' AND t.hold IS NULL
+              AND shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires) > g.low
+              AND shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires) < g.high
+            ORDER BY 1, coalesce(t.run_at, t.created_at), t.id LIMIT 1) n
+        UNION ALL
+        SELECT n.*, f.high FROM found f CROSS JOIN LATERAL (
+            SELECT shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires) AS lane,
+                t.queue, t.task_type, t.priority, t.tenant, t.requires
+            FROM public.tasks t WHERE t.status = 'Queued' AND t.hold IS NULL
+              AND shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires) > f.lane
+              AND shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires) < f.high
+            ORDER BY 1, coalesce(t.run_at, t.created_at), t.id LIMIT 1) n
+    )
+    SELECT f.lane, f.queue, f.task_type, f.priority, f.tenant, f.requires FROM found f;
+END $$;
+
+-- Make them known. An enqueue does not: it would cost every one of them a look at this table.
+CREATE OR REPLACE FUNCTION shiftboss.find_lanes() RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    INSERT INTO shiftboss.lanes (lane, queue, task_type, priority, tenant, requires) SELECT * FROM shiftboss.new_lanes();
+END $$;
+
+-- All lanes, for those that only read: each once.
+CREATE OR REPLACE FUNCTION shiftboss.every_lane()
+RETURNS TABLE (lane bigint, queue text, task_type text, priority smallint, tenant text, requires jsonb)
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT DISTINCT ON (l.lane) l.lane, l.queue, l.task_type, l.priority, l.tenant, l.requires FROM shiftboss.lanes l
+    UNION ALL SELECT * FROM shiftboss.new_lanes()
+$$;
 
 -- Claim up to p_limit tasks: highest priority first, then oldest; between tenants in turn, by weight. p_mark_lanes and
 -- p_mark_times say up to where the caller has seen a lane empty lately: the scan starts there, past the dead index
 -- entries that a long transaction elsewhere keeps from being removed. A hint only: without marks it starts at the front.
--- Plans are generic: planning anew for each worker's capabilities cost more than the claim itself.
+-- Plans are generic: planning again for each worker's capabilities cost more than the claim itself.
 -- With p_incarnation a process whose name is another's by now gets nothing.
 CREATE OR REPLACE FUNCTION shiftboss.claim(p_worker text, p_limit int DEFAULT 1, p_mark_lanes bigint[] DEFAULT NULL,
     p_mark_times timestamptz[] DEFAULT NULL, p_lease interval DEFAULT NULL, p_incarnation uuid DEFAULT NULL)
-RETURNS TABLE (id uuid, lease bigint, task_type text, params jsonb, attempt int, max_attempts smallint, queue text,
-    priority smallint, tenant text, timeout interval, deadline timestamptz, created_at timestamptz, ready_at timestamptz,
-    started_at timestamptz, lane bigint, run_id uuid, metadata jsonb, crashes smallint)
-LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$
+RETURNS SETOF shiftboss.claimed_task
+LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_material = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     v_now timestamptz := shiftboss.now();
@@ -165,9 +284,16 @@ DECLARE
     level record;
     narrow record;
     v_locked boolean := false;
+    v_ageing interval;
 BEGIN
     w := shiftboss.admit(p_worker);
     IF shiftboss.ending(w) OR w.paused OR w.draining OR p_limit < 1 OR w.incarnation <> p_incarnation THEN
+        RETURN;
+    END IF;
+    PERFORM shiftboss.find_lanes();
+    SELECT value::interval INTO v_ageing FROM shiftboss.settings WHERE key = 'ageing';
+    IF v_ageing IS NOT NULL THEN
+        RETURN QUERY SELECT * FROM shiftboss.claim_aged(w, p_limit, p_mark_lanes, p_mark_times, p_lease, v_ageing);
         RETURN;
     END IF;
     FOR level IN
@@ -189,6 +315,7 @@ BEGIN
                     AND shiftboss.capable(w, l.queue, l.task_type, l.requires))
                     ORDER BY x.kind, x.name FOR UPDATE;
                 v_locked := true;
+                v_now := shiftboss.now();  -- the wait for the locks does not count towards a rate
             END IF;
             FOR narrow IN SELECT DISTINCT ON (l.lane) l.lane, l.queue, l.task_type FROM shiftboss.lanes l
                           WHERE l.lane = ANY (level.narrow) LOOP
@@ -218,7 +345,7 @@ END $$;
 -- lanes the tasks are chosen without a lock, as locks on the heads of all would keep them from everybody else; what others
 -- were quicker to take is made up for by another look.
 CREATE OR REPLACE FUNCTION shiftboss.pick(p_lanes bigint[], p_tenants text[], p_marks timestamptz[], p_limit int, p_now timestamptz)
-RETURNS uuid[] LANGUAGE plpgsql AS $$
+RETURNS uuid[] LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_ids uuid[] := '{}';
     v_seen uuid[] := '{}';
@@ -259,12 +386,12 @@ BEGIN
     RETURN nullif(v_ids, '{}');
 END $$;
 
--- Give chosen tasks to a chosen worker: the coordinator's way, after its scheduler has decided. Limits and pauses hold.
+-- Give chosen tasks to a chosen worker. Limits and pauses hold.
 CREATE OR REPLACE FUNCTION shiftboss.assign(p_ids uuid[], p_worker text, p_lease interval DEFAULT NULL)
-RETURNS TABLE (id uuid, lease bigint, task_type text, params jsonb, attempt int, max_attempts smallint, queue text,
-    priority smallint, tenant text, timeout interval, deadline timestamptz, created_at timestamptz, ready_at timestamptz,
-    started_at timestamptz, lane bigint, run_id uuid, metadata jsonb, crashes smallint)
-LANGUAGE plpgsql AS $$
+RETURNS SETOF shiftboss.claimed_task
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_material = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     v_now timestamptz := shiftboss.now();
@@ -285,6 +412,7 @@ BEGIN
         FOR UPDATE SKIP LOCKED) t;
     RETURN QUERY SELECT * FROM shiftboss.take(v_ids, p_worker, p_lease);
     PERFORM shiftboss.lock_limits(p_ids);
+    v_now := shiftboss.now();  -- the wait for the locks does not count towards a rate
     FOR one IN
         SELECT DISTINCT shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires) AS lane, t.queue, t.task_type
         FROM public.tasks t
@@ -299,7 +427,9 @@ BEGIN
 END $$;
 
 -- Take the locks of all limits that these tasks are under at once, in the one order that everybody keeps.
-CREATE OR REPLACE FUNCTION shiftboss.lock_limits(p_ids uuid[]) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION shiftboss.lock_limits(p_ids uuid[]) RETURNS void LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_material = off SET jit = off AS $$
 BEGIN
     PERFORM FROM shiftboss.limits x WHERE EXISTS (SELECT FROM public.tasks t WHERE t.id = ANY (p_ids)
         AND ((x.kind = 'queue' AND x.name = t.queue) OR (x.kind = 'task_type' AND x.name = t.task_type)))

@@ -1,7 +1,8 @@
 -- Who is in the fleet. A worker holds all its leases by one row: beating extends them all, silence loses them all.
 
 -- Make a worker known by its first claim or beat; what it is comes with register().
-CREATE OR REPLACE FUNCTION shiftboss.admit(p_worker text) RETURNS public.workers LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION shiftboss.admit(p_worker text) RETURNS public.workers LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     w public.workers;
     v_now timestamptz := shiftboss.now();
@@ -27,7 +28,8 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION shiftboss.note(p_kind text, p_worker text DEFAULT NULL, p_component text DEFAULT NULL,
-    p_task uuid DEFAULT NULL, p_details jsonb DEFAULT '{}') RETURNS bigint LANGUAGE plpgsql AS $$
+    p_task uuid DEFAULT NULL, p_details jsonb DEFAULT '{}') RETURNS bigint LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_id bigint;
 BEGIN
@@ -37,12 +39,15 @@ BEGIN
     RETURN v_id;
 END $$;
 
--- A worker joins, or comes back under its old name: whatever its former self still held is lost.
+-- A worker joins, or comes back under its old name: whatever its former self still held is lost. p_age is for how long its
+-- process has lived: one that started after the present holder of the name registered is its successor; one that was there
+-- already is a rival, and refused while the holder lives.
 CREATE OR REPLACE FUNCTION shiftboss.register(p_worker text, p_instance_type text DEFAULT 'process', p_queues text[] DEFAULT NULL,
     p_capabilities jsonb DEFAULT '{}', p_resource_limits jsonb DEFAULT '{}', p_region text DEFAULT NULL,
     p_host text DEFAULT NULL, p_pid int DEFAULT NULL, p_version text DEFAULT NULL, p_incarnation uuid DEFAULT NULL,
-    p_lease_time interval DEFAULT '30 seconds', p_metadata jsonb DEFAULT '{}') RETURNS public.workers
-LANGUAGE plpgsql AS $$
+    p_lease_time interval DEFAULT '30 seconds', p_metadata jsonb DEFAULT '{}', p_age interval DEFAULT '0')
+RETURNS public.workers LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     w public.workers;
     v_now timestamptz := shiftboss.now();
@@ -54,18 +59,26 @@ BEGIN
         RAISE EXCEPTION 'capabilities.task_types must be an array' USING ERRCODE = 'invalid_parameter_value';
     END IF;
     INSERT INTO public.workers (id, instance_type, status, last_heartbeat, metadata, created_at, queues, capabilities,
-        resource_limits, region, host, pid, version, incarnation, lease_time, lease_expires_at)
+        resource_limits, region, host, pid, version, incarnation, lease_time, lease_expires_at, registered_at)
     VALUES (p_worker, p_instance_type, 'active', v_now, coalesce(p_metadata, '{}'), v_now, p_queues,
         coalesce(p_capabilities, '{}'), coalesce(p_resource_limits, '{}'), p_region, p_host, p_pid, p_version,
-        p_incarnation, p_lease_time, v_now + p_lease_time)
+        p_incarnation, p_lease_time, v_now + p_lease_time, clock_timestamp())
     ON CONFLICT (id) DO UPDATE SET
         instance_type = excluded.instance_type, status = 'active', last_heartbeat = v_now,
         metadata = (workers.metadata - 'orchestrator_status') || excluded.metadata, queues = excluded.queues,
         capabilities = excluded.capabilities, resource_limits = excluded.resource_limits, region = excluded.region,
         host = excluded.host, pid = excluded.pid, version = excluded.version, incarnation = excluded.incarnation,
-        lease_time = excluded.lease_time, lease_expires_at = excluded.lease_expires_at, draining = false
+        lease_time = excluded.lease_time, lease_expires_at = excluded.lease_expires_at, draining = false, counted_beat = 0,
+        registered_at = excluded.registered_at
+    WHERE workers.status <> 'active' OR coalesce(workers.lease_expires_at < v_now, true)
+        OR coalesce(workers.registered_at < statement_timestamp() - p_age, true)
+        OR coalesce(workers.incarnation = p_incarnation, false) OR coalesce((workers.host, workers.pid) = (p_host, p_pid), false)
     RETURNING * INTO w;
-    PERFORM shiftboss.lose_worker(ARRAY[p_worker], 'lost', 'its worker was started again');
+    IF w.id IS NULL THEN
+        RAISE EXCEPTION 'worker % was registered by another process at the same time', p_worker
+            USING ERRCODE = 'unique_violation', HINT = 'Give every process a worker id of its own.';
+    END IF;
+    PERFORM shiftboss.worker_died(p_worker, 'lost', 'its worker was started again');
     PERFORM pg_notify('shiftboss_orders', p_worker);  -- a former self that still lives beats now, and learns of it
     PERFORM shiftboss.note('worker.joined', p_worker, NULL, NULL,
         jsonb_build_object('instance_type', p_instance_type, 'host', p_host, 'pid', p_pid, 'version', p_version));
@@ -74,13 +87,16 @@ END $$;
 
 -- One beat: extends every lease of the worker, brings its figures, takes home what it must do. p_leases are all leases
 -- that it believes to hold: those it no longer has come back in `lost`; those it never heard of (the answer to its claim
--- was lost) go back to the queue without spending an attempt. With p_incarnation only the process that registered last
--- under this name is known: two of them would give back each other's tasks.
+-- was lost) go back to the queue without spending an attempt, unless another session has locked them, which the next beat
+-- looks at again. With p_incarnation only the process that registered last under this name is known: two of them would give
+-- back each other's tasks.
 DROP FUNCTION IF EXISTS shiftboss.beat(text, bigint[], jsonb, jsonb);  -- it had one parameter less
 CREATE OR REPLACE FUNCTION shiftboss.beat(p_worker text, p_leases bigint[] DEFAULT NULL, p_usage jsonb DEFAULT NULL,
     p_stats jsonb DEFAULT NULL, p_incarnation uuid DEFAULT NULL)
 RETURNS TABLE (known boolean, status text, paused boolean, draining boolean, cancel bigint[], lost bigint[])
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_material = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     w public.workers;
@@ -98,7 +114,7 @@ BEGIN
         RETURN;
     END IF;
     IF p_stats IS NOT NULL THEN
-        PERFORM shiftboss.count_work(p_worker, p_stats);
+        PERFORM shiftboss.count_beat(w, p_stats);
     END IF;
     SELECT array_agg(t.lease), array_agg(t.lease) FILTER (WHERE t.cancel_requested_at IS NOT NULL),
         array_agg(t.id) FILTER (WHERE t.lease <> ALL (p_leases) AND t.generation_started_at < v_now - interval '15 seconds'),
@@ -106,8 +122,7 @@ BEGIN
     INTO v_held, cancel, v_forgotten, v_forgotten_leases
     FROM public.tasks t WHERE t.status = 'In Progress' AND t.worker_id = p_worker;
     IF v_forgotten IS NOT NULL THEN
-        PERFORM shiftboss.defer(v_forgotten, v_forgotten_leases, array_fill(interval '0', ARRAY[cardinality(v_forgotten)]),
-            array_fill('the worker never heard of it'::text, ARRAY[cardinality(v_forgotten)]));
+        PERFORM shiftboss.return_forgotten(v_forgotten, v_forgotten_leases);
     END IF;
     known := true;
     status := w.status;
@@ -118,7 +133,38 @@ BEGIN
     RETURN NEXT;
 END $$;
 
-CREATE OR REPLACE FUNCTION shiftboss.add_buckets(a bigint[], b bigint[]) RETURNS bigint[] LANGUAGE sql IMMUTABLE AS $$
+-- A beat never waits for a task that another session has locked: the worker's other leases depend on it.
+CREATE OR REPLACE FUNCTION shiftboss.return_forgotten(p_ids uuid[], p_leases bigint[]) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v_locked uuid[] := shiftboss.locked(p_ids);
+    v_ids uuid[];
+    v_leases bigint[];
+BEGIN
+    SELECT array_agg(u.id), array_agg(u.lease) INTO v_ids, v_leases
+    FROM unnest(p_ids, p_leases) u (id, lease) WHERE u.id <> ALL (v_locked);
+    IF v_ids IS NOT NULL THEN
+        PERFORM shiftboss.defer(v_ids, v_leases, array_fill(interval '0', ARRAY[cardinality(v_ids)]),
+            array_fill('the worker never heard of it'::text, ARRAY[cardinality(v_ids)]));
+    END IF;
+END $$;
+
+-- Count the statistics of a beat once. Rows carry the number of the beat that first brought them, ascending within one
+-- incarnation; a beat whose answer was lost is sent again under its number. The caller holds the worker's row.
+CREATE OR REPLACE FUNCTION shiftboss.count_beat(p_worker public.workers, p_stats jsonb) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    p_stats := (SELECT jsonb_agg(s) FROM jsonb_array_elements(p_stats) s
+        WHERE coalesce((s ->> 'beat')::bigint > p_worker.counted_beat, true));
+    IF p_stats IS NOT NULL THEN
+        PERFORM shiftboss.count_work(p_worker.id, p_stats);
+        UPDATE public.workers SET counted_beat = greatest(counted_beat,
+            (SELECT max((s ->> 'beat')::bigint) FROM jsonb_array_elements(p_stats) s)) WHERE id = p_worker.id;
+    END IF;
+END $$;
+
+CREATE OR REPLACE FUNCTION shiftboss.add_buckets(a bigint[], b bigint[]) RETURNS bigint[] LANGUAGE sql IMMUTABLE
+SET search_path = pg_catalog, pg_temp AS $$
     SELECT coalesce(array_agg(coalesce(x, 0) + coalesce(y, 0) ORDER BY n), '{}')
     FROM unnest(a, b) WITH ORDINALITY u (x, y, n)
 $$;
@@ -127,25 +173,40 @@ CREATE OR REPLACE AGGREGATE shiftboss.sum_buckets(bigint[]) (
     SFUNC = shiftboss.add_buckets, STYPE = bigint[], INITCOND = '{}', PARALLEL = SAFE);
 
 -- Add what a worker did: [{"queue", "task_type", "completed", "failed", "seconds", "buckets": [..]}].
-CREATE OR REPLACE FUNCTION shiftboss.count_work(p_worker text, p_stats jsonb) RETURNS void LANGUAGE sql AS $$
+CREATE OR REPLACE FUNCTION shiftboss.count_work(p_worker text, p_stats jsonb) RETURNS void LANGUAGE sql
+SET search_path = pg_catalog, pg_temp AS $$
     SELECT shiftboss.add_stats(array_agg(ROW(date_trunc('minute', shiftboss.now()), p_worker, x.queue, x.task_type,
         coalesce(x.completed, 0), coalesce(x.failed, 0), coalesce(x.seconds, 0), coalesce(x.buckets, '{}'))::shiftboss.stats))
     FROM jsonb_to_recordset(p_stats) AS x (queue text, task_type text, completed bigint, failed bigint,
         seconds double precision, buckets bigint[])
 $$;
 
--- In one order, so that two who add to the same rows do not wait for each other.
-CREATE OR REPLACE FUNCTION shiftboss.add_stats(p_rows shiftboss.stats[]) RETURNS void LANGUAGE sql AS $$
-    INSERT INTO shiftboss.stats AS s SELECT * FROM unnest(p_rows) ORDER BY minute, worker_id, queue, task_type
+-- In one order, so that two who add to the same rows do not wait for each other, and each row once: after an outage a beat
+-- brings what several before it could not. What tidy_stats moves (-infinity) is in the totals already.
+CREATE OR REPLACE FUNCTION shiftboss.add_stats(p_rows shiftboss.stats[]) RETURNS void LANGUAGE sql
+SET search_path = pg_catalog, pg_temp AS $$
+    INSERT INTO shiftboss.stats AS s
+    SELECT r.minute, r.worker_id, r.queue, r.task_type, sum(r.completed), sum(r.failed), sum(r.seconds),
+        shiftboss.sum_buckets(r.buckets)
+    FROM unnest(p_rows) r GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4
     ON CONFLICT (minute, worker_id, queue, task_type) DO UPDATE SET
         completed = s.completed + excluded.completed, failed = s.failed + excluded.failed,
-        seconds = s.seconds + excluded.seconds, buckets = shiftboss.add_buckets(s.buckets, excluded.buckets)
+        seconds = s.seconds + excluded.seconds, buckets = shiftboss.add_buckets(s.buckets, excluded.buckets);
+    INSERT INTO shiftboss.work_totals AS w
+    SELECT r.worker_id, r.task_type, sum(r.completed), sum(r.failed), sum(r.seconds), shiftboss.sum_buckets(r.buckets),
+        shiftboss.now()
+    FROM unnest(p_rows) r WHERE r.minute > '-infinity' GROUP BY 1, 2 ORDER BY 1, 2
+    ON CONFLICT (worker_id, task_type) DO UPDATE SET
+        completed = w.completed + excluded.completed, failed = w.failed + excluded.failed, at = excluded.at,
+        seconds = w.seconds + excluded.seconds, buckets = shiftboss.add_buckets(w.buckets, excluded.buckets);
 $$;
 
 -- These workers are gone: whatever they held is an attempt lost or, where the process is known to have died under it,
 -- crashed. Returns how many tasks that were.
 CREATE OR REPLACE FUNCTION shiftboss.lose_worker(p_workers text[], p_outcome text DEFAULT 'lost', p_reason text DEFAULT NULL)
-RETURNS int LANGUAGE plpgsql AS $$
+RETURNS int LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_material = off SET jit = off AS $$
 DECLARE
     v_ids uuid[];
     v_leases bigint[];
@@ -162,16 +223,23 @@ BEGIN
 END $$;
 
 -- A worker leaves by itself: what it still holds goes back without spending an attempt. With p_incarnation nothing happens
--- if another process goes by that name now.
+-- if another process goes by that name now. The worker's row comes first, as in register().
 DROP FUNCTION IF EXISTS shiftboss.leave(text, text);  -- it had one parameter less
 CREATE OR REPLACE FUNCTION shiftboss.leave(p_worker text, p_status text DEFAULT 'inactive', p_incarnation uuid DEFAULT NULL)
-RETURNS int LANGUAGE plpgsql AS $$
+RETURNS int LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_material = off SET jit = off AS $$
 DECLARE
     v_ids uuid[];
     v_leases bigint[];
     v_count int;
+    v_known boolean;
 BEGIN
-    IF EXISTS (SELECT FROM public.workers WHERE id = p_worker AND incarnation <> p_incarnation) THEN
+    UPDATE public.workers SET status = CASE status WHEN 'terminated' THEN status ELSE p_status END,
+        lease_expires_at = NULL, pid = NULL
+    WHERE id = p_worker AND (incarnation = p_incarnation) IS NOT FALSE;
+    v_known := FOUND;
+    IF NOT v_known AND EXISTS (SELECT FROM public.workers WHERE id = p_worker) THEN
         RETURN 0;
     END IF;
     SELECT array_agg(id), array_agg(lease), count(*) INTO v_ids, v_leases, v_count
@@ -180,21 +248,28 @@ BEGIN
         PERFORM shiftboss.defer(v_ids, v_leases, array_fill(interval '0', ARRAY[v_count]),
             array_fill('its worker stopped'::text, ARRAY[v_count]));
     END IF;
-    UPDATE public.workers SET status = CASE status WHEN 'terminated' THEN status ELSE p_status END,
-        lease_expires_at = NULL, pid = NULL WHERE id = p_worker;
-    IF FOUND THEN
+    IF v_known THEN
         PERFORM shiftboss.note('worker.left', p_worker, NULL, NULL, jsonb_build_object('returned_tasks', v_count));
     END IF;
     RETURN v_count;
 END $$;
 
+-- Until when this worker is believed to live. Its own beats set lease_expires_at; a client that beats by a plain UPDATE of
+-- last_heartbeat is believed for its lease_time as well. A worker that left has no lease and is not active. After a restart
+-- of the server every lease gets its time again: nobody could beat while it was away.
+CREATE OR REPLACE FUNCTION shiftboss.alive_until(p_worker public.workers, p_now timestamptz) RETURNS timestamptz
+LANGUAGE sql STABLE
+RETURN CASE WHEN p_worker.lease_expires_at IS NOT NULL OR p_worker.status = 'active' THEN
+    greatest(p_worker.lease_expires_at, least(p_worker.last_heartbeat, p_now) + p_worker.lease_time,
+        CASE WHEN p_worker.lease_expires_at IS NOT NULL THEN pg_catalog.pg_postmaster_start_time() + p_worker.lease_time END) END;
+
 -- The rescuer's round: deadlines that passed while waiting, workers that fell silent and what they held, keys whose parked
--- tasks were forgotten, lanes that nobody knows. A task is lost when the lease of its worker is over and so is its own, if
--- it has one. After a restart of the server every lease gets its time anew: nobody could beat while it was away, and
--- results that wait for it on a worker's disk should find their lease. Waits for no running task, as it takes many at
--- once: what somebody has in hand now is looked at the next time. Returns what it did.
+-- tasks were forgotten. A task is lost when the lease of its worker is over and so is its own, if it has one. Waits for no running task, as it takes many at once: what another session has locked is looked at the next
+-- time. Returns what it did.
 CREATE OR REPLACE FUNCTION shiftboss.rescue(p_limit int DEFAULT 1000)
-RETURNS TABLE (workers_lost int, tasks_rescued int, tasks_expired int) LANGUAGE plpgsql AS $$
+RETURNS TABLE (workers_lost int, tasks_rescued int, tasks_expired int) LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_material = off SET jit = off AS $$
 DECLARE
     v_now timestamptz := shiftboss.now();
     v_gone text[];
@@ -205,33 +280,60 @@ BEGIN
     tasks_expired := shiftboss.expire(p_limit);
     WITH gone AS (
         UPDATE public.workers SET status = 'inactive' WHERE id IN (
-            SELECT id FROM public.workers WHERE status = 'active' AND lease_expires_at IS NOT NULL
-              AND greatest(lease_expires_at, pg_postmaster_start_time() + lease_time) < v_now
+            SELECT w.id FROM public.workers w WHERE w.status = 'active' AND w.lease_expires_at IS NOT NULL
+              AND shiftboss.alive_until(w, v_now) < v_now AND NOT shiftboss.answered_for(w)
             FOR UPDATE SKIP LOCKED) RETURNING id)
     SELECT coalesce(array_agg(id), '{}') INTO v_gone FROM gone;
     SELECT coalesce(array_agg(id), '{}'), array_agg(lease), array_agg(worker_id) INTO v_ids, v_leases, v_workers FROM (
         SELECT t.id, t.lease, t.worker_id FROM public.tasks t
         WHERE t.status = 'In Progress' AND (t.lease_expires_at IS NULL OR t.lease_expires_at < v_now)
           AND NOT EXISTS (SELECT FROM public.workers w WHERE w.id = t.worker_id
-              AND greatest(w.lease_expires_at, pg_postmaster_start_time() + w.lease_time) >= v_now)
+              AND (shiftboss.alive_until(w, v_now) >= v_now OR shiftboss.answered_for(w)))
           AND (t.worker_id = ANY (v_gone) OR coalesce(t.generation_started_at, t.created_at) < v_now - interval '5 seconds')
         LIMIT p_limit FOR NO KEY UPDATE SKIP LOCKED) t;
     workers_lost := cardinality(v_gone);
     tasks_rescued := cardinality(v_ids);
     IF tasks_rescued > 0 THEN
-        PERFORM shiftboss.fail(v_ids, v_leases, ARRAY(SELECT CASE WHEN w = ANY (v_gone) THEN 'its worker stopped beating'
-            ELSE 'its lease ran out' END FROM unnest(v_workers) w), array_fill('lost'::text, ARRAY[tasks_rescued]));
+        PERFORM shiftboss.judge(v_ids, v_leases, ARRAY(SELECT CASE WHEN w = ANY (v_gone) THEN 'its worker stopped beating'
+            ELSE 'its lease ran out' END FROM unnest(v_workers) w), 'lost');
     END IF;
     PERFORM shiftboss.note('worker.lost', g, NULL, NULL, jsonb_build_object('reason', 'no beat in time',
         'tasks', cardinality(array_positions(v_workers, g)))) FROM unnest(v_gone) g;
     PERFORM shiftboss.unpark_all();
-    PERFORM shiftboss.mend_lanes();
+    PERFORM shiftboss.mend_holds(p_limit);
     RETURN NEXT;
 END $$;
 
+-- Free tasks that are held for a dependency while none is left. No function leaves such a task behind; a hand-written DELETE
+-- or an earlier version can. Both sides are read in the order of an index, so that this stays cheap beside many held tasks.
+CREATE OR REPLACE FUNCTION shiftboss.mend_holds(p_limit int DEFAULT 1000) RETURNS int
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_nestloop = off SET jit = off AS $$
+DECLARE
+    v_now timestamptz := shiftboss.now();
+    v_ids uuid[];
+    v_queues text[];
+BEGIN
+    SELECT array_agg(x.id) INTO v_ids FROM (
+        SELECT t.id FROM public.tasks t WHERE t.status = 'Queued' AND t.hold = 'dependency'
+          AND NOT EXISTS (SELECT FROM shiftboss.dependencies d WHERE d.child_id = t.id) LIMIT p_limit) x;
+    IF v_ids IS NULL THEN
+        RETURN 0;
+    END IF;
+    v_ids := ARRAY(SELECT t.id FROM public.tasks t WHERE t.id = ANY (v_ids) AND t.status = 'Queued' AND t.hold = 'dependency'
+        FOR UPDATE SKIP LOCKED);
+    WITH freed AS (  -- looked at again under the lock: a parent may have been added since
+        UPDATE public.tasks t SET hold = NULL, updated_at = v_now WHERE t.id = ANY (v_ids)
+          AND NOT EXISTS (SELECT FROM shiftboss.dependencies d WHERE d.child_id = t.id) RETURNING t.queue)
+    SELECT array_agg(DISTINCT queue) INTO v_queues FROM freed;
+    PERFORM shiftboss.wake(v_queues);
+    RETURN cardinality(v_ids);
+END $$;
+
 -- Look at every parked key, of these types or of all; from key to key by the index, however many wait for each. A limit that
--- somebody holds now is left out: he looks himself.
-CREATE OR REPLACE FUNCTION shiftboss.unpark_all(p_types text[] DEFAULT NULL) RETURNS void LANGUAGE plpgsql AS $$
+-- another session has locked is skipped: that session unparks its own keys.
+CREATE OR REPLACE FUNCTION shiftboss.unpark_all(p_types text[] DEFAULT NULL) RETURNS void LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_material = off SET jit = off AS $$
 DECLARE
     v_types text[];
     v_keys text[];
@@ -258,7 +360,9 @@ BEGIN
 END $$;
 
 -- Queued tasks whose deadline has passed will never be wanted: they fail with that reason.
-CREATE OR REPLACE FUNCTION shiftboss.expire(p_limit int DEFAULT 1000) RETURNS int LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION shiftboss.expire(p_limit int DEFAULT 1000) RETURNS int LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_material = off SET jit = off AS $$
 DECLARE
     v_count int;
     v_parents uuid[];
@@ -270,9 +374,9 @@ BEGIN
     ), ended AS (
         UPDATE public.tasks t SET status = 'Failed', hold = NULL, generation_processed_at = shiftboss.now(),
             updated_at = shiftboss.now(), error_message = 'its deadline passed before it could run'
-        FROM late WHERE t.id = late.id RETURNING t.id, t.has_dependants, t.awaited
+        FROM late WHERE t.id = ANY (ARRAY[late.id]) RETURNING t.id, t.has_dependants, t.awaited
     ), edges AS (
-        DELETE FROM shiftboss.dependencies d USING ended e WHERE d.child_id = e.id
+        DELETE FROM shiftboss.dependencies d USING ended e WHERE d.child_id = ANY (ARRAY[e.id])
     )
     SELECT count(*), array_agg(id) FILTER (WHERE has_dependants), array_agg(id) FILTER (WHERE awaited)
     INTO v_count, v_parents, v_awaited FROM ended;

@@ -1,108 +1,118 @@
 -- What people and programs do to tasks from outside: cancel, retry, pause, limit, wait for, prune, and ask why.
 
--- Queued tasks end at once; a running one is asked to stop, by its worker's next beat or sooner. Whoever steers many tasks
--- may meet a finish crosswise: he gives way, long before the server would pick a victim, and starts over.
+-- Queued tasks end at once; a running one is asked to stop, by its worker's next beat or sooner. Everything that this may
+-- write is locked first, in the one order: what fails while it is running would be Queued again, with nobody asking it to
+-- stop. A caller whose transaction crosses another's gets a deadlock error and can try again. The children of a task that
+-- waits for them are cancelled as well.
 CREATE OR REPLACE FUNCTION shiftboss.cancel(p_ids uuid[], p_reason text DEFAULT NULL)
-RETURNS TABLE (id uuid, status text, cancelling boolean) LANGUAGE plpgsql SET lock_timeout = '100ms' AS $$
+RETURNS TABLE (id uuid, status text, cancelling boolean) LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_material = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     v_now timestamptz := shiftboss.now();
     v_parents uuid[];
     v_awaited uuid[];
     v_worker text;
+    v_ids uuid[] := shiftboss.with_children(p_ids);
 BEGIN
+    PERFORM shiftboss.lock_down(v_ids);
+    IF shiftboss.with_children(p_ids) <> v_ids THEN  -- one of them began to wait meanwhile
+        v_ids := shiftboss.with_children(p_ids);
+        PERFORM shiftboss.lock_down(v_ids);
+    END IF;
+    WITH ended AS (
+        UPDATE public.tasks t SET status = 'Cancelled', hold = NULL, generation_processed_at = v_now, updated_at = v_now,
+            error_message = CASE WHEN t.id = ANY (p_ids) THEN coalesce(p_reason, t.error_message)
+                ELSE 'the task that waited for it was cancelled' END
+        WHERE t.id = ANY (v_ids) AND t.status COLLATE "C" = 'Queued' RETURNING t.id, t.has_dependants, t.awaited
+    ), edges AS (
+        DELETE FROM shiftboss.dependencies d USING ended e WHERE d.child_id = ANY (ARRAY[e.id])
+    )
+    SELECT array_agg(e.id) FILTER (WHERE e.has_dependants), array_agg(e.id) FILTER (WHERE e.awaited)
+    INTO v_parents, v_awaited FROM ended e;
+    PERFORM shiftboss.after_end(v_parents, v_awaited, NULL, NULL);
+    FOR v_worker IN
+        WITH asked AS (
+            UPDATE public.tasks t SET cancel_requested_at = coalesce(t.cancel_requested_at, v_now), updated_at = v_now,
+                wait_reason = CASE WHEN t.id = ANY (p_ids) THEN coalesce(p_reason, t.wait_reason)
+                    ELSE 'the task that waited for it was cancelled' END
+            WHERE t.id = ANY (v_ids) AND t.status COLLATE "C" = 'In Progress' RETURNING t.worker_id)
+        SELECT DISTINCT a.worker_id FROM asked a WHERE a.worker_id IS NOT NULL
     LOOP
-        BEGIN
-            -- Before anything is decided: who is running and fails now would be Queued again, and nobody would have asked it
-            -- to stop.
-            PERFORM shiftboss.lock_down(p_ids);
-            WITH ended AS (
-                UPDATE public.tasks t SET status = 'Cancelled', hold = NULL, generation_processed_at = v_now, updated_at = v_now,
-                    error_message = coalesce(p_reason, t.error_message)
-                WHERE t.id = ANY (p_ids) AND t.status = 'Queued' RETURNING t.id, t.has_dependants, t.awaited
-            ), edges AS (
-                DELETE FROM shiftboss.dependencies d USING ended e WHERE d.child_id = e.id
-            )
-            SELECT array_agg(e.id) FILTER (WHERE e.has_dependants), array_agg(e.id) FILTER (WHERE e.awaited)
-            INTO v_parents, v_awaited FROM ended e;
-            PERFORM shiftboss.after_end(v_parents, v_awaited, NULL, NULL);
-            FOR v_worker IN
-                WITH asked AS (
-                    UPDATE public.tasks t SET cancel_requested_at = coalesce(t.cancel_requested_at, v_now),
-                        wait_reason = coalesce(p_reason, t.wait_reason)
-                    WHERE t.id = ANY (p_ids) AND t.status = 'In Progress' RETURNING t.worker_id)
-                SELECT DISTINCT a.worker_id FROM asked a WHERE a.worker_id IS NOT NULL
-            LOOP
-                PERFORM pg_notify('shiftboss_orders', v_worker);
-            END LOOP;
-            EXIT;
-        EXCEPTION WHEN lock_not_available OR deadlock_detected THEN  -- who holds one of them waits for another: he goes first
-            PERFORM pg_sleep(random() * 0.05);
-        END;
+        PERFORM pg_notify('shiftboss_orders', v_worker);
     END LOOP;
     RETURN QUERY SELECT t.id, t.status, t.cancel_requested_at IS NOT NULL AND t.status = 'In Progress'
         FROM public.tasks t WHERE t.id = ANY (p_ids);
 END $$;
 
--- Dead letters and cancelled tasks start over, with all their attempts; they wait again for parents that are still to
+-- Dead letters and cancelled tasks start over, with all their attempts; results of their steps are forgotten, or with p_from
+-- only those of that step and what began after it. They wait again for parents that are still to
 -- end, but no longer for those that failed. Returns the ids that were requeued. Left out are tasks whose dedup_key is live
 -- (of several with one key the youngest is taken), and those of a run: what failed there is tried again as a new run
--- (asked for alone, that is said by an error).
-CREATE OR REPLACE FUNCTION shiftboss.retry(p_ids uuid[]) RETURNS uuid[]
-LANGUAGE plpgsql SET lock_timeout = '100ms' SET plan_cache_mode = force_custom_plan AS $$
+-- (asked for alone, that is said by an error). Two callers that cross get a deadlock error and can try again.
+CREATE OR REPLACE FUNCTION shiftboss.retry(p_ids uuid[], p_from text DEFAULT NULL) RETURNS uuid[]
+LANGUAGE plpgsql SET plan_cache_mode = force_custom_plan
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_material = off SET jit = off AS $$
 DECLARE
+    v_now timestamptz := shiftboss.now();
     v_ids uuid[];
     v_queues text[];
 BEGIN
-    LOOP
-        BEGIN
-            WITH dead AS MATERIALIZED (
-                SELECT t.id, t.dedup_key, t.created_at FROM public.tasks t
-                WHERE t.id = ANY (p_ids) AND t.status IN ('Failed', 'Cancelled')
-                  AND (t.run_id IS NULL OR cardinality(p_ids) = 1) ORDER BY t.id FOR UPDATE
-            ), chosen AS (
-                SELECT DISTINCT ON (coalesce(d.dedup_key, d.id::text)) d.id FROM dead d
-                WHERE d.dedup_key IS NULL OR NOT EXISTS (SELECT FROM public.tasks x
-                    WHERE x.dedup_key = d.dedup_key AND x.status IN ('Queued', 'In Progress'))
-                ORDER BY coalesce(d.dedup_key, d.id::text), d.created_at DESC
-            ), again AS (
-                UPDATE public.tasks t SET status = 'Queued', attempts = 0, crashes = 0, worker_id = NULL, lease = NULL,
-                    generation_started_at = NULL, generation_processed_at = NULL, cancel_requested_at = NULL, hold = NULL,
-                    run_at = NULL, wait_reason = NULL, progress = NULL, progress_message = NULL, updated_at = shiftboss.now(),
-                    deadline = CASE WHEN t.deadline > shiftboss.now() THEN t.deadline END
-                FROM chosen c WHERE t.id = c.id RETURNING t.id, t.queue
-            ) SELECT coalesce(array_agg(id), '{}'), array_agg(DISTINCT queue) INTO v_ids, v_queues FROM again;
-            WITH parents AS MATERIALIZED (
-                SELECT p.id FROM public.tasks p WHERE p.status COLLATE "C" IN ('Queued', 'In Progress')
-                  AND p.id IN (SELECT unnest(t.depends_on) FROM public.tasks t WHERE t.id = ANY (v_ids))
-                ORDER BY p.id FOR NO KEY UPDATE
-            ), known AS (
-                UPDATE public.tasks t SET has_dependants = true FROM parents p WHERE t.id = p.id AND NOT t.has_dependants
-            )
-            INSERT INTO shiftboss.dependencies (parent_id, child_id)
-            SELECT p.id, t.id FROM public.tasks t JOIN parents p ON p.id = ANY (t.depends_on) WHERE t.id = ANY (v_ids)
-            ON CONFLICT DO NOTHING;
-            UPDATE public.tasks t SET hold = 'dependency' WHERE t.id = ANY (v_ids)
-                AND EXISTS (SELECT FROM shiftboss.dependencies d WHERE d.child_id = t.id);
-            INSERT INTO shiftboss.lanes (lane, queue, task_type, priority, tenant, requires)
-            SELECT DISTINCT ON (n.lane) n.* FROM (
-                SELECT shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires) AS lane,
-                    t.queue, t.task_type, t.priority, t.tenant, t.requires FROM public.tasks t WHERE t.id = ANY (v_ids)) n
-            WHERE NOT EXISTS (SELECT FROM shiftboss.lanes l WHERE l.lane = n.lane);
-            EXIT;
-        EXCEPTION
-            WHEN unique_violation THEN  -- a key came to life in between: the next look leaves its task out
-            WHEN lock_not_available OR deadlock_detected THEN  -- as in cancel
-                PERFORM pg_sleep(random() * 0.05);
-        END;
-    END LOOP;
+    PERFORM shiftboss.lock_tasks(ARRAY(SELECT unnest(t.depends_on) FROM public.tasks t WHERE t.id = ANY (p_ids)));
+    PERFORM FROM public.tasks t WHERE t.id = ANY (p_ids) AND t.status COLLATE "C" IN ('Failed', 'Cancelled') ORDER BY t.id FOR UPDATE;
+    v_ids := shiftboss.reserve_keys(ARRAY(
+        SELECT DISTINCT ON (coalesce(t.dedup_key, t.id::text)) t.id FROM public.tasks t
+        WHERE t.id = ANY (p_ids) AND t.status IN ('Failed', 'Cancelled') AND (t.run_id IS NULL OR cardinality(p_ids) = 1)
+        ORDER BY coalesce(t.dedup_key, t.id::text), t.created_at DESC));
+    PERFORM shiftboss.forget_steps(v_ids, p_from);
+    WITH again AS (
+        UPDATE public.tasks t SET status = 'Queued', attempts = 0, crashes = 0, worker_id = NULL, lease = NULL,
+            generation_started_at = NULL, generation_processed_at = NULL, cancel_requested_at = NULL, hold = NULL,
+            run_at = NULL, wait_reason = NULL, progress = NULL, progress_message = NULL, updated_at = v_now,
+            deadline = CASE WHEN t.deadline > v_now THEN t.deadline END
+        WHERE t.id = ANY (v_ids) RETURNING t.queue
+    ) SELECT array_agg(DISTINCT queue) INTO v_queues FROM again;
+    WITH parents AS MATERIALIZED (  -- written in any case, for the reason that await_parents gives
+        UPDATE public.tasks p SET has_dependants = true, updated_at = v_now
+        WHERE p.status COLLATE "C" IN ('Queued', 'In Progress')
+          AND p.id = ANY (ARRAY(SELECT unnest(t.depends_on) FROM public.tasks t WHERE t.id = ANY (v_ids))) RETURNING p.id
+    )
+    INSERT INTO shiftboss.dependencies (parent_id, child_id)
+    SELECT p.id, t.id FROM public.tasks t JOIN parents p ON p.id = ANY (t.depends_on) WHERE t.id = ANY (v_ids)
+    ON CONFLICT DO NOTHING;
+    UPDATE public.tasks t SET hold = 'dependency' WHERE t.id = ANY (v_ids)
+        AND (SELECT true FROM shiftboss.dependencies d WHERE d.child_id = t.id LIMIT 1);
+    UPDATE public.tasks t SET params = shiftboss.with_results(t.params, t.metadata, t.depends_on)
+    WHERE t.id = ANY (v_ids) AND t.hold IS NULL AND t.metadata ? 'shiftboss.results';
     PERFORM shiftboss.wake(v_queues);
     RETURN v_ids;
 END $$;
 
+-- Of these dead tasks, those whose dedup_key they may have again, until the end of the transaction. A placeholder is
+-- inserted for each key, as only INSERT can do nothing on a conflict, and deleted at once: a session that wants the key meanwhile
+-- waits for this transaction.
+CREATE OR REPLACE FUNCTION shiftboss.reserve_keys(p_ids uuid[]) RETURNS uuid[]
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
+DECLARE
+    v_places uuid[];
+    v_keys text[];
+BEGIN
+    WITH placed AS (
+        INSERT INTO public.tasks AS p (status, task_type, queue, priority, tenant, requires, dedup_key)
+        SELECT 'In Progress', t.task_type, t.queue, t.priority, t.tenant, t.requires, t.dedup_key FROM public.tasks t
+        WHERE t.id = ANY (p_ids) AND t.dedup_key IS NOT NULL ORDER BY t.dedup_key COLLATE "C"
+        ON CONFLICT (dedup_key) WHERE dedup_key IS NOT NULL AND status IN ('Queued', 'In Progress') DO NOTHING
+        RETURNING p.id, p.dedup_key
+    ) SELECT array_agg(id), array_agg(dedup_key) INTO v_places, v_keys FROM placed;
+    DELETE FROM public.tasks WHERE id = ANY (v_places);
+    RETURN ARRAY(SELECT id FROM public.tasks WHERE id = ANY (p_ids) AND (dedup_key IS NULL OR dedup_key = ANY (v_keys)));
+END $$;
+
 -- Pause or resume a queue or a task type ('queue' | 'task_type'). Returns whether that changed anything.
 CREATE OR REPLACE FUNCTION shiftboss.pause(p_kind text, p_name text, p_reason text DEFAULT NULL) RETURNS boolean
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     INSERT INTO shiftboss.pauses (kind, name, reason) VALUES (p_kind, p_name, p_reason) ON CONFLICT DO NOTHING;
     IF FOUND THEN
@@ -111,7 +121,8 @@ BEGIN
     RETURN FOUND;
 END $$;
 
-CREATE OR REPLACE FUNCTION shiftboss.resume(p_kind text, p_name text) RETURNS boolean LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION shiftboss.resume(p_kind text, p_name text) RETURNS boolean LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     DELETE FROM shiftboss.pauses WHERE kind = p_kind AND name = p_name;
     IF NOT FOUND THEN
@@ -122,59 +133,56 @@ BEGIN
     RETURN true;
 END $$;
 
--- Limits of a queue or task type over the whole fleet; all NULL takes them away.
-CREATE OR REPLACE FUNCTION shiftboss.set_limit(p_kind text, p_name text, p_max_running int DEFAULT NULL,
-    p_max_per_key int DEFAULT NULL, p_rate int DEFAULT NULL, p_rate_period interval DEFAULT NULL) RETURNS void
-LANGUAGE plpgsql AS $$
-BEGIN
-    IF coalesce(p_max_running, p_max_per_key, p_rate) IS NULL THEN
-        DELETE FROM shiftboss.limits WHERE kind = p_kind AND name = p_name;
-    ELSE
-        INSERT INTO shiftboss.limits (kind, name, max_running, max_per_key, rate, rate_period)
-        VALUES (p_kind, p_name, p_max_running, p_max_per_key, p_rate,
-            CASE WHEN p_rate IS NOT NULL THEN coalesce(p_rate_period, '1 minute') END)
-        ON CONFLICT (kind, name) DO UPDATE SET max_running = excluded.max_running, max_per_key = excluded.max_per_key,
-            rate = excluded.rate, rate_period = excluded.rate_period, tokens = NULL, refilled_at = NULL;
-    END IF;
-    IF p_kind = 'task_type' THEN
-        PERFORM shiftboss.unpark_all(ARRAY[p_name]);
-    END IF;
-    PERFORM pg_notify('shiftboss_tasks', '*');
-END $$;
-
 -- Say that somebody waits for these: their end will be announced on channel shiftboss_results. Returns how each stands.
 CREATE OR REPLACE FUNCTION shiftboss.watch(p_ids uuid[])
-RETURNS TABLE (id uuid, status text, result_data jsonb, error_message text) LANGUAGE plpgsql AS $$
+RETURNS TABLE (id uuid, status text, result_data jsonb, error_message text)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_material = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
+    v_now timestamptz := shiftboss.now();
     v_queues text[];
 BEGIN
+    IF cardinality(p_ids) > 1 THEN
+        PERFORM shiftboss.lock_tasks(ARRAY(SELECT t.id FROM public.tasks t
+            WHERE t.id = ANY (p_ids) AND t.status IN ('Queued', 'In Progress') AND NOT t.awaited));
+    END IF;
     WITH marked AS (
-        UPDATE public.tasks t SET awaited = true
+        UPDATE public.tasks t SET awaited = true, updated_at = v_now
         WHERE t.id = ANY (p_ids) AND t.status IN ('Queued', 'In Progress') AND NOT t.awaited RETURNING t.queue, t.status, t.hold)
     SELECT array_agg(DISTINCT m.queue) INTO v_queues FROM marked m WHERE m.status = 'Queued' AND m.hold IS NULL;
     PERFORM shiftboss.wake(v_queues);  -- a worker that came for one passed over it while its row was being written
     RETURN QUERY SELECT t.id, t.status, t.result_data, t.error_message FROM public.tasks t WHERE t.id = ANY (p_ids);
 END $$;
 
--- Take away finished tasks older than p_older, a small batch at a time; call until it returns 0.
-CREATE OR REPLACE FUNCTION shiftboss.prune(p_older interval, p_limit int DEFAULT 1000) RETURNS int LANGUAGE plpgsql AS $$
+-- Delete up to p_limit finished tasks that ended before p_older; how many. A row that somebody else has locked is left for
+-- later. Rows are deleted by their place: looking each up by its id again would cost as much as deleting it.
+CREATE OR REPLACE FUNCTION shiftboss.prune(p_older interval, p_limit int DEFAULT 1000) RETURNS int LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
 DECLARE
+    v_before timestamptz := shiftboss.now() - p_older;
     v_ids uuid[];
 BEGIN
-    WITH old AS (
-        SELECT id FROM public.tasks
-        WHERE status IN ('Complete', 'Failed', 'Cancelled') AND generation_processed_at < shiftboss.now() - p_older
-        ORDER BY generation_processed_at LIMIT p_limit FOR UPDATE SKIP LOCKED
-    ), gone AS (DELETE FROM public.tasks t USING old WHERE t.id = old.id RETURNING t.id)
+    WITH gone AS (
+        DELETE FROM public.tasks t WHERE t.ctid = ANY (ARRAY(
+            SELECT x.ctid FROM public.tasks x
+            WHERE x.status IN ('Complete', 'Failed', 'Cancelled') AND x.generation_processed_at < v_before
+            ORDER BY x.generation_processed_at LIMIT p_limit FOR UPDATE SKIP LOCKED))
+        RETURNING t.id)
     SELECT array_agg(id) INTO v_ids FROM gone;
     DELETE FROM shiftboss.past_attempts WHERE task_id = ANY (v_ids);
+    DELETE FROM shiftboss.steps WHERE task_id = ANY (v_ids);
+    DELETE FROM shiftboss.parts WHERE task_id = ANY (v_ids);
+    DELETE FROM shiftboss.task_logs WHERE task_id = ANY (v_ids);
     RETURN coalesce(cardinality(v_ids), 0);
 END $$;
 
--- Housekeeping of the small tables: lanes that are empty or doubled go, lanes that are missing come back, old events and
--- statistics leave. A running task keeps its lane, as it may come back.
-CREATE OR REPLACE FUNCTION shiftboss.tidy(p_older interval DEFAULT '7 days') RETURNS void LANGUAGE plpgsql AS $$
+-- Housekeeping of the small tables: lanes that are empty or doubled go, old events and statistics leave. A running task keeps
+-- its lane, as it may come back.
+DROP FUNCTION IF EXISTS shiftboss.mend_lanes();  -- claims find lanes by themselves
+CREATE OR REPLACE FUNCTION shiftboss.tidy(p_older interval DEFAULT '7 days') RETURNS void LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     DELETE FROM shiftboss.lanes l WHERE l.created_at < shiftboss.now() - interval '1 day'
         AND NOT EXISTS (SELECT FROM public.tasks t WHERE t.status = 'Queued' AND t.hold IS NULL
@@ -183,37 +191,23 @@ BEGIN
             SELECT DISTINCT shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires) FROM public.tasks t
             WHERE t.status = 'In Progress' OR (t.status = 'Queued' AND t.hold IS NOT NULL)));
     DELETE FROM shiftboss.lanes l USING shiftboss.lanes k WHERE l.lane = k.lane AND l.ctid > k.ctid;
-    PERFORM shiftboss.mend_lanes();
     DELETE FROM shiftboss.events WHERE at < shiftboss.now() - p_older;
+    DELETE FROM shiftboss.worker_totals WHERE step < shiftboss.now() - interval '8 days';
+    DELETE FROM shiftboss.type_totals WHERE step < shiftboss.now() - interval '8 days';
+    DELETE FROM shiftboss.unique_keys WHERE until < shiftboss.now();
     PERFORM shiftboss.tidy_stats(p_older);
-END $$;
-
--- Lanes that have tasks and are not known: whoever put the last one in saw the lane, and it was tidied away before he was
--- done. From lane to lane by the claim's index, whatever their length.
-CREATE OR REPLACE FUNCTION shiftboss.mend_lanes() RETURNS void LANGUAGE plpgsql AS $$
-BEGIN
-    INSERT INTO shiftboss.lanes (lane, queue, task_type, priority, tenant, requires)
-    WITH RECURSIVE used AS (
-        (SELECT shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires) AS lane FROM public.tasks t
-         WHERE t.status = 'Queued' AND t.hold IS NULL ORDER BY 1 LIMIT 1)
-        UNION ALL
-        SELECT (SELECT shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires) FROM public.tasks t
-                WHERE t.status = 'Queued' AND t.hold IS NULL
-                  AND shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires) > u.lane
-                ORDER BY 1 LIMIT 1) FROM used u WHERE u.lane IS NOT NULL)
-    SELECT u.lane, t.queue, t.task_type, t.priority, t.tenant, t.requires
-    FROM used u CROSS JOIN LATERAL (SELECT * FROM public.tasks t WHERE t.status = 'Queued' AND t.hold IS NULL
-        AND shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires) = u.lane LIMIT 1) t
-    WHERE NOT EXISTS (SELECT FROM shiftboss.lanes l WHERE l.lane = u.lane);
-    IF FOUND THEN
-        PERFORM pg_notify('shiftboss_tasks', '*');
-    END IF;
+    PERFORM shiftboss.tidy_steps();
+    PERFORM shiftboss.tidy_errors(p_older);
+    PERFORM shiftboss.tidy_alerts(p_older);
 END $$;
 
 -- Old minutes become one row per worker and type at -infinity, so that counters never go down while the worker is known.
-CREATE OR REPLACE FUNCTION shiftboss.tidy_stats(p_older interval) RETURNS void LANGUAGE sql AS $$
+CREATE OR REPLACE FUNCTION shiftboss.tidy_stats(p_older interval) RETURNS void LANGUAGE sql
+SET search_path = pg_catalog, pg_temp AS $$
     DELETE FROM shiftboss.stats s WHERE s.minute = '-infinity'
         AND NOT EXISTS (SELECT FROM public.workers w WHERE w.id = s.worker_id);
+    DELETE FROM shiftboss.work_totals t WHERE t.at < shiftboss.now() - interval '1 hour'
+        AND NOT EXISTS (SELECT FROM public.workers w WHERE w.id = t.worker_id AND w.status = 'active');
     WITH old AS (
         DELETE FROM shiftboss.stats WHERE minute > '-infinity' AND minute < shiftboss.now() - p_older RETURNING *)
     SELECT shiftboss.add_stats(array_agg(ROW('-infinity'::timestamptz, x.*)::shiftboss.stats)) FROM (
@@ -224,7 +218,9 @@ $$;
 
 -- Why does this task wait? One row per reason, with what to do about it; a task that does not wait says how it stands.
 CREATE OR REPLACE FUNCTION shiftboss.why(p_id uuid) RETURNS TABLE (reason text, detail text, advice text)
-LANGUAGE plpgsql STABLE AS $$
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_material = off SET jit = off AS $$
 DECLARE
     t public.tasks;
     v_now timestamptz := shiftboss.now();
@@ -238,7 +234,13 @@ BEGIN
         RAISE EXCEPTION 'there is no task %', p_id USING ERRCODE = 'no_data_found',
             HINT = 'It may have been pruned; shiftboss tasks list shows what there is.';
     END IF;
-    IF t.status <> 'Queued' THEN
+    IF t.status NOT IN ('Queued', 'In Progress', 'Complete', 'Failed', 'Cancelled') THEN
+        reason := 'unusable';
+        detail := format('its status "%s" is none that a queue knows', t.status);
+        advice := format('if it should run: UPDATE tasks SET status = ''Queued'' WHERE id = ''%s''; or delete it', t.id);
+        RETURN NEXT;
+        RETURN;
+    ELSIF t.status <> 'Queued' THEN
         reason := lower(t.status);
         detail := CASE t.status
             WHEN 'In Progress' THEN format('running on %s since %s%s', t.worker_id, t.generation_started_at,
@@ -249,21 +251,42 @@ BEGIN
         RETURN NEXT;
         RETURN;
     END IF;
-    FOR p IN SELECT x.id, x.status FROM shiftboss.dependencies d JOIN public.tasks x ON x.id = d.parent_id
+    FOR p IN SELECT x.id, x.status FROM shiftboss.dependencies d JOIN public.tasks x ON x.id = ANY (ARRAY[d.parent_id])
              WHERE d.child_id = p_id LIMIT 10 LOOP
         reason := 'dependency'; v_found := true;
         detail := format('waits for task %s, which is %s', p.id, p.status);
         advice := 'shiftboss why ' || p.id;
         RETURN NEXT;
     END LOOP;
+    IF t.hold IN ('sleep', 'event', 'child') THEN
+        RETURN QUERY SELECT * FROM shiftboss.why_suspended(p_id);
+        RETURN;
+    ELSIF t.hold = 'dependency' AND NOT v_found THEN
+        reason := 'dependency'; v_found := true;
+        detail := 'held for a dependency, but none is left';
+        advice := 'wait: the leader frees it with its next rescue; or SELECT shiftboss.rescue()';
+        RETURN NEXT;
+    ELSIF t.hold = 'unusable' THEN
+        reason := 'unusable'; v_found := true;
+        detail := 'its task_type is empty, so no worker can take it';
+        advice := format('give it a type: UPDATE tasks SET task_type = ''...'' WHERE id = ''%s''; or delete it', t.id);
+        RETURN NEXT;
+        RETURN;
+    END IF;
     IF coalesce(t.run_at, t.created_at) > v_now THEN
         reason := CASE WHEN t.wait_reason IS NULL THEN 'not due' ELSE t.wait_reason END; v_found := true;
         detail := format('due at %s, in %s', coalesce(t.run_at, t.created_at),
             date_trunc('second', coalesce(t.run_at, t.created_at) - v_now));
         advice := CASE
-            WHEN t.wait_reason LIKE 'provider%' OR t.wait_reason LIKE 'budget%' OR t.wait_reason LIKE 'rate%'
+            WHEN t.wait_reason ~ '^the (budget|rate) of (tenant|task type|key) ' THEN 'shiftboss ai limits shows what may be spent'
+            WHEN t.wait_reason ~ '^(provider|budget|rate|the budget of provider|a call of about) '
                 THEN 'shiftboss providers shows the circuit, the budget and the limits'
+            WHEN t.wait_reason = 'limit reached' THEN (SELECT 'wait, or raise it: ' || shiftboss.raise_limit_command(x, 'rate')
+                FROM shiftboss.limits_of(t.queue, t.task_type) x WHERE x.rate_per = 'key' ORDER BY x.kind DESC LIMIT 1)
             ELSE 'wait, or enqueue it again without a time' END;
+        IF t.wait_reason = 'limit reached' THEN
+            detail := format('the rate of the key "%s" is used up; ', t.concurrency_key) || detail;
+        END IF;
         RETURN NEXT;
     END IF;
     FOR p IN SELECT * FROM shiftboss.pauses_of(t.queue, t.task_type) LOOP
@@ -278,23 +301,32 @@ BEGIN
         IF v_running >= l.max_running THEN
             reason := 'limit reached'; v_found := true;
             detail := format('%s of at most %s are running for %s %s', v_running, l.max_running, replace(l.kind, '_', ' '), l.name);
-            advice := format('wait, or raise it: shiftboss queues limit %s', l.name);
+            advice := 'wait, or raise it: ' || shiftboss.raise_limit_command(l, 'max_running');
             RETURN NEXT;
         END IF;
-        IF l.rate IS NOT NULL AND shiftboss.tokens(l, v_now) < 1 THEN
+        IF l.rate IS NOT NULL AND (CASE l.rate_per WHEN 'all' THEN shiftboss.tokens(l, v_now)
+                WHEN 'tenant' THEN shiftboss.tokens_of(l, t.tenant, v_now) END) < 1 THEN
             reason := 'limit reached'; v_found := true;
-            detail := format('the rate of %s per %s for %s %s is used up', l.rate, l.rate_period, replace(l.kind, '_', ' '), l.name);
-            advice := format('wait, or raise it: shiftboss queues limit %s', l.name);
+            detail := format('the rate of %s per %s for %s %s is used up', l.rate, l.rate_period, replace(l.kind, '_', ' '), l.name)
+                || CASE l.rate_per WHEN 'tenant' THEN format(' by tenant "%s"', t.tenant) ELSE '' END;
+            advice := 'wait, or raise it: ' || shiftboss.raise_limit_command(l, 'rate');
             RETURN NEXT;
         END IF;
     END LOOP;
     IF t.hold = 'limit' THEN
         reason := 'limit reached'; v_found := true;
         detail := format('others with the key "%s" are running', t.concurrency_key);
-        advice := format('wait, or raise max_per_key of %s', t.task_type);
+        SELECT 'wait, or raise it: ' || shiftboss.raise_limit_command(x, 'max_per_key') INTO advice
+        FROM shiftboss.limits x WHERE x.kind = 'task_type' AND x.name = t.task_type;
+        advice := coalesce(advice, 'wait: the limit is gone, the leader frees the task with its next rescue');
         RETURN NEXT;
     END IF;
-    IF NOT EXISTS (SELECT FROM public.workers w WHERE w.status = 'active' AND NOT shiftboss.ending(w)
+    IF NOT shiftboss.has_version(t.requires) THEN
+        reason := format('no worker of version %s', t.requires #>> ARRAY['version', t.task_type, '0']); v_found := true;
+        detail := 'it has begun on this version; no active worker has it or declares itself compatible with it';
+        advice := format('start such a worker; or start it over: shiftboss tasks cancel %s && shiftboss tasks retry %s', t.id, t.id);
+        RETURN NEXT;
+    ELSIF NOT EXISTS (SELECT FROM public.workers w WHERE w.status = 'active' AND NOT shiftboss.ending(w)
                    AND shiftboss.capable(w, t.queue, t.task_type, t.requires)) THEN
         reason := 'no capable worker'; v_found := true;
         SELECT format('%s active workers, of which %s serve queue "%s", %s know type "%s"%s', count(*),
@@ -303,7 +335,9 @@ BEGIN
             CASE WHEN t.requires IS NOT NULL THEN format(', %s meet %s',
                 count(*) FILTER (WHERE shiftboss.meets(t.requires, w.capabilities, w.resource_limits)), t.requires) ELSE '' END)
         INTO detail FROM public.workers w WHERE w.status = 'active' AND NOT shiftboss.ending(w);
-        advice := format('start a worker that has a handler for "%s" and serves queue "%s"', t.task_type, t.queue);
+        advice := coalesce((SELECT format('start a worker that is connected to %1$s: shiftboss worker module:app --engine %1$s',
+                substr(f, 8)) FROM jsonb_array_elements_text(t.requires -> 'features') f WHERE f LIKE 'engine:%' LIMIT 1),
+            format('start a worker that has a handler for "%s" and serves queue "%s"', t.task_type, t.queue));
         RETURN NEXT;
     ELSIF NOT EXISTS (SELECT FROM public.workers w WHERE w.status = 'active' AND NOT shiftboss.ending(w) AND NOT w.paused
                       AND NOT w.draining AND shiftboss.capable(w, t.queue, t.task_type, t.requires)) THEN

@@ -3,7 +3,7 @@
 CREATE OR REPLACE FUNCTION public.func_claim_available_task(worker_id_param text)
 RETURNS TABLE (id uuid, status text, attempts int, worker_id text, generation_started_at timestamptz, task_data jsonb,
     created_at timestamptz, task_type text)
-LANGUAGE sql AS $$
+LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     SELECT c.id, 'In Progress', c.attempt - 1, worker_id_param, c.started_at, c.params, c.created_at, c.task_type
     FROM shiftboss.claim(worker_id_param, 1) c
 $$;
@@ -12,7 +12,7 @@ $$;
 CREATE OR REPLACE FUNCTION public.func_claim_task(p_table_name text, p_worker_id text)
 RETURNS TABLE (id uuid, status text, attempts int, worker_id text, generation_started_at timestamptz, task_data jsonb,
     created_at timestamptz, task_type text)
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF p_table_name IS NULL OR p_table_name NOT IN ('tasks', 'public.tasks') THEN
         RAISE EXCEPTION 'func_claim_task claims from "tasks" only, not from "%"', p_table_name
@@ -22,7 +22,8 @@ BEGIN
 END $$;
 
 -- The lease under which a task runs now, its row locked; NULL when there is nothing to report on.
-CREATE OR REPLACE FUNCTION shiftboss.running_lease(p_id uuid) RETURNS bigint LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION shiftboss.running_lease(p_id uuid) RETURNS bigint LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     t public.tasks;
 BEGIN
@@ -35,13 +36,14 @@ BEGIN
         RETURN NULL;
     END IF;
     IF t.lease IS NULL THEN  -- put In Progress by hand: it gets a lease now
-        UPDATE public.tasks SET lease = nextval('shiftboss.lease_seq') WHERE id = p_id RETURNING * INTO t;
+        UPDATE public.tasks SET lease = shiftboss.lease_of(id, shiftboss.lease_salt()) WHERE id = p_id RETURNING * INTO t;
     END IF;
     RETURN t.lease;
 END $$;
 
 -- An external worker has no counters of its own: its work is counted where it reports it.
-CREATE OR REPLACE FUNCTION shiftboss.count_external(p_id uuid, p_completed int, p_failed int) RETURNS void LANGUAGE sql AS $$
+CREATE OR REPLACE FUNCTION shiftboss.count_external(p_id uuid, p_completed int, p_failed int) RETURNS void LANGUAGE sql
+SET search_path = pg_catalog, pg_temp AS $$
     SELECT shiftboss.count_work(t.last_worker_id, jsonb_build_array(jsonb_build_object(
         'queue', t.queue, 'task_type', t.task_type, 'completed', p_completed, 'failed', p_failed,
         'seconds', greatest(extract(epoch FROM shiftboss.now() - coalesce(t.generation_started_at, shiftboss.now())), 0))))
@@ -49,7 +51,7 @@ CREATE OR REPLACE FUNCTION shiftboss.count_external(p_id uuid, p_completed int, 
 $$;
 
 CREATE OR REPLACE FUNCTION public.func_mark_task_complete(task_id_param uuid, result_data_param jsonb DEFAULT NULL)
-RETURNS void LANGUAGE plpgsql AS $$
+RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_lease bigint := shiftboss.running_lease(task_id_param);
 BEGIN
@@ -60,7 +62,7 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION public.func_mark_task_failed(task_id_param uuid, error_message_param text DEFAULT NULL)
-RETURNS void LANGUAGE plpgsql AS $$
+RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_lease bigint := shiftboss.running_lease(task_id_param);
 BEGIN
@@ -70,14 +72,20 @@ BEGIN
     END IF;
 END $$;
 
-CREATE OR REPLACE FUNCTION public.func_reset_orphaned_tasks(failed_worker_ids text[]) RETURNS int LANGUAGE plpgsql AS $$
+-- Returns how many tasks are back in the queue; those without an attempt left are Failed and not counted.
+CREATE OR REPLACE FUNCTION public.func_reset_orphaned_tasks(failed_worker_ids text[]) RETURNS int
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
+DECLARE
+    v_ids uuid[] := ARRAY(SELECT id FROM public.tasks WHERE status = 'In Progress' AND worker_id = ANY (failed_worker_ids)
+        ORDER BY id FOR NO KEY UPDATE);
 BEGIN
-    RETURN shiftboss.lose_worker(coalesce(failed_worker_ids, '{}'), 'lost', 'its worker failed');
+    PERFORM shiftboss.lose_worker(coalesce(failed_worker_ids, '{}'), 'lost', 'its worker failed');
+    RETURN (SELECT count(*) FROM public.tasks WHERE id = ANY (v_ids) AND status COLLATE "C" = 'Queued');
 END $$;
 
 CREATE OR REPLACE FUNCTION public.func_update_worker_heartbeat(worker_id_param text, vram_total_mb_param int DEFAULT NULL,
     vram_used_mb_param int DEFAULT NULL) RETURNS void
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM shiftboss.admit(worker_id_param);
     PERFORM shiftboss.beat(worker_id_param);

@@ -2,13 +2,13 @@
 -- written for it. Who writes is told by the setting `shiftboss.writer` (a component; empty: supervisor, leader or person),
 -- and the triggers below hold everybody to it, also plain SQL.
 
-CREATE OR REPLACE FUNCTION shiftboss.may_become(p_from text, p_to text) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
-    SELECT p_from = p_to OR (p_from, p_to) IN (('starting', 'healthy'), ('starting', 'crashed'),
+CREATE OR REPLACE FUNCTION shiftboss.may_become(p_from text, p_to text) RETURNS boolean LANGUAGE sql IMMUTABLE RETURN
+    p_from = p_to OR (p_from, p_to) IN (('starting', 'healthy'), ('starting', 'crashed'),
         ('healthy', 'stopping'), ('healthy', 'crashed'), ('stopping', 'crashed'), ('crashed', 'starting'),
-        ('crashed', 'failed'), ('failed', 'starting'), ('failed', 'crashed'))
-$$;
+        ('crashed', 'failed'), ('failed', 'starting'), ('failed', 'crashed'));
 
-CREATE OR REPLACE FUNCTION shiftboss.guard_health() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION shiftboss.guard_health() RETURNS trigger LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_writer text := nullif(current_setting('shiftboss.writer', true), '');
 BEGIN
@@ -42,6 +42,10 @@ BEGIN
         RAISE EXCEPTION 'a worker may not change its restart count' USING ERRCODE = 'insufficient_privilege';
     END IF;
     NEW.created_at := OLD.created_at;
+    IF OLD.status = 'failed' AND NEW.status <> 'failed' THEN  -- by hand: the limit on restarts begins again
+        NEW.restarts := '{}';
+        NEW.last_restart := NULL;
+    END IF;
     IF NEW.status IN ('crashed', 'failed') THEN
         NEW.pid := NULL;
         NEW.current_job := NULL;
@@ -52,9 +56,10 @@ BEGIN
 END $$;
 
 -- What follows a change: an event, the totals, and the pause flag in the registry, where claims look.
-CREATE OR REPLACE FUNCTION shiftboss.tell_health() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION shiftboss.tell_health() RETURNS trigger LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    v_paused boolean := coalesce((NEW.details_json ->> 'paused')::boolean, false);
+    v_paused boolean := shiftboss.flag(NEW.details_json -> 'paused');
 BEGIN
     IF TG_OP = 'DELETE' THEN
         PERFORM shiftboss.note('slot.removed', OLD.member_id, OLD.component, NULL, jsonb_build_object('pid', OLD.pid));
@@ -75,23 +80,26 @@ BEGIN
         VALUES (coalesce(NEW.queue, ''), 1, shiftboss.epoch())
         ON CONFLICT (queue) DO UPDATE SET crashes = s.crashes + 1, last_crash = excluded.last_crash;
     END IF;
-    IF v_paused <> coalesce((OLD.details_json ->> 'paused')::boolean, false) THEN
+    IF v_paused <> shiftboss.flag(OLD.details_json -> 'paused') THEN
         UPDATE public.workers SET paused = v_paused WHERE id = NEW.member_id;
         PERFORM pg_notify('shiftboss_orders', coalesce(NEW.member_id, NEW.component));
         PERFORM shiftboss.note(CASE WHEN v_paused THEN 'slot.paused' ELSE 'slot.resumed' END, NEW.member_id, NEW.component);
     END IF;
     IF NEW.restart_ordered AND NOT OLD.restart_ordered THEN
         PERFORM shiftboss.note('slot.restart_ordered', NEW.member_id, NEW.component);
+    END IF;
+    IF (NEW.restart_ordered AND NOT OLD.restart_ordered) OR (OLD.status = 'failed' AND NEW.status <> 'failed') THEN
         PERFORM pg_notify('shiftboss_health', coalesce(NEW.host, ''));
     END IF;
     RETURN NULL;
 END $$;
 
 -- A process that joins from a paused slot is paused from its first moment.
-CREATE OR REPLACE FUNCTION shiftboss.join_paused() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION shiftboss.join_paused() RETURNS trigger LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     NEW.paused := NEW.paused OR EXISTS (SELECT FROM public.health h
-        WHERE h.member_id = NEW.id AND (h.details_json ->> 'paused')::boolean);
+        WHERE h.member_id = NEW.id AND shiftboss.flag(h.details_json -> 'paused'));
     RETURN NEW;
 END $$;
 
@@ -102,19 +110,20 @@ CREATE OR REPLACE TRIGGER tell_health AFTER INSERT OR UPDATE OR DELETE ON public
 CREATE OR REPLACE TRIGGER join_paused BEFORE INSERT ON public.workers
     FOR EACH ROW EXECUTE FUNCTION shiftboss.join_paused();
 
-CREATE OR REPLACE FUNCTION shiftboss.write_as(p_by text) RETURNS void LANGUAGE sql AS
-$$ SELECT set_config('shiftboss.writer', coalesce(p_by, ''), true) $$;
+CREATE OR REPLACE FUNCTION shiftboss.write_as(p_by text) RETURNS void LANGUAGE sql
+SET search_path = pg_catalog, pg_temp AS $$ SELECT set_config('shiftboss.writer', coalesce(p_by, ''), true) $$;
 
-CREATE OR REPLACE FUNCTION shiftboss.no_worker(p_component text) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION shiftboss.no_worker(p_component text) RETURNS void LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RAISE EXCEPTION 'there is no worker %', p_component USING ERRCODE = 'no_data_found',
         HINT = 'shiftboss slots lists what there is.';
 END $$;
 
--- A process takes its row. Over a row that its former self left behind it starts anew, with its history.
+-- A process takes its row. Over a row that its former self left behind it starts again, with its history.
 CREATE OR REPLACE FUNCTION shiftboss.register_worker(p_component text, p_pid int, p_status text DEFAULT 'starting',
     p_details jsonb DEFAULT NULL, p_host text DEFAULT NULL, p_process text DEFAULT NULL, p_by text DEFAULT NULL)
-RETURNS void LANGUAGE plpgsql AS $$
+RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     h public.health;
 BEGIN
@@ -140,7 +149,8 @@ END $$;
 -- A sign of life. Nothing comes back for a row that is not there, or that another process (p_pid) has taken.
 CREATE OR REPLACE FUNCTION shiftboss.update_heartbeat(p_component text, p_status text DEFAULT 'healthy',
     p_current_job uuid DEFAULT NULL, p_keep_job boolean DEFAULT false, p_pid int DEFAULT NULL, p_details jsonb DEFAULT NULL,
-    p_by text DEFAULT NULL) RETURNS TABLE (status text, paused boolean) LANGUAGE plpgsql AS $$
+    p_by text DEFAULT NULL) RETURNS TABLE (status text, paused boolean) LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 BEGIN
     PERFORM shiftboss.write_as(p_by);
@@ -148,12 +158,13 @@ BEGIN
         current_job = CASE WHEN p_keep_job THEN h.current_job ELSE p_current_job END,
         details_json = CASE WHEN p_details IS NULL THEN h.details_json ELSE coalesce(h.details_json, '{}') || p_details END
     WHERE h.component = p_component AND (p_pid IS NULL OR h.pid = p_pid)
-    RETURNING h.status, coalesce((h.details_json ->> 'paused')::boolean, false);
+    RETURNING h.status, shiftboss.flag(h.details_json -> 'paused');
     PERFORM shiftboss.write_as(NULL);
 END $$;
 
 CREATE OR REPLACE FUNCTION shiftboss.update_status(p_component text, p_status text, p_pid int DEFAULT NULL,
-    p_reason text DEFAULT NULL, p_process text DEFAULT NULL, p_by text DEFAULT NULL) RETURNS void LANGUAGE plpgsql AS $$
+    p_reason text DEFAULT NULL, p_process text DEFAULT NULL, p_by text DEFAULT NULL) RETURNS void LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM shiftboss.write_as(p_by);
     UPDATE public.health SET status = p_status, pid = coalesce(p_pid, pid), process = coalesce(p_process, process),
@@ -168,14 +179,15 @@ BEGIN
 END $$;
 
 -- Which process sits in a slot, known as soon as it is started.
-CREATE OR REPLACE FUNCTION shiftboss.name_process(p_component text, p_pid int, p_process text) RETURNS void LANGUAGE sql AS $$
+CREATE OR REPLACE FUNCTION shiftboss.name_process(p_component text, p_pid int, p_process text) RETURNS void LANGUAGE sql
+SET search_path = pg_catalog, pg_temp AS $$
     UPDATE public.health SET pid = p_pid, process = p_process
     WHERE component = p_component AND status NOT IN ('crashed', 'failed')
 $$;
 
 -- Patch details: keys that are not given stay as they are.
 CREATE OR REPLACE FUNCTION shiftboss.update_details(p_component text, p_details jsonb, p_by text DEFAULT NULL)
-RETURNS void LANGUAGE plpgsql AS $$
+RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM shiftboss.write_as(p_by);
     UPDATE public.health SET details_json = coalesce(details_json, '{}') || p_details WHERE component = p_component;
@@ -187,7 +199,7 @@ END $$;
 
 -- Count one automatic restart. p_after: only if the count is still that, so that a call whose answer was lost can be repeated.
 CREATE OR REPLACE FUNCTION shiftboss.increment_restart_count(p_component text, p_after int DEFAULT NULL) RETURNS int
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     h public.health;
 BEGIN
@@ -211,7 +223,7 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION shiftboss.remove_worker(p_component text, p_pid int DEFAULT NULL, p_by text DEFAULT NULL)
-RETURNS boolean LANGUAGE plpgsql AS $$
+RETURNS boolean LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_found boolean;
 BEGIN
@@ -223,9 +235,11 @@ BEGIN
 END $$;
 
 -- A process is dead or as good as dead: its row says so, and its tasks are back in the queue, in one step. p_last_seen:
--- only if it has not beaten since. False: there was nothing to say.
+-- only if it has not beaten since. p_suspects: the leases that may have stopped it, as shiftboss.judge takes them. False: there
+-- was nothing to say.
 CREATE OR REPLACE FUNCTION shiftboss.mark_crashed(p_component text, p_reason text, p_outcome text DEFAULT 'crashed',
-    p_last_seen double precision DEFAULT NULL) RETURNS boolean LANGUAGE plpgsql AS $$
+    p_last_seen double precision DEFAULT NULL, p_suspects bigint[] DEFAULT NULL) RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     h public.health;
 BEGIN
@@ -234,9 +248,10 @@ BEGIN
     IF NOT FOUND THEN
         RETURN false;
     END IF;
-    PERFORM shiftboss.lose_worker(ARRAY[coalesce(h.member_id, h.component)], p_outcome, p_reason);
+    -- The worker's row before its tasks, as in leave() and register().
     UPDATE public.workers SET status = 'inactive', pid = NULL, lease_expires_at = NULL
         WHERE id = coalesce(h.member_id, h.component) AND status = 'active';
+    PERFORM shiftboss.worker_died(coalesce(h.member_id, h.component), p_outcome, p_reason, p_suspects);
     IF h.status IN ('crashed', 'failed') THEN
         RETURN false;
     END IF;

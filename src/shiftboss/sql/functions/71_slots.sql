@@ -1,7 +1,8 @@
 -- Supervisors and their slots, and what people order about them.
 
 -- A supervisor begins, with the slots that it shall keep.
-CREATE OR REPLACE FUNCTION shiftboss.begin_supervisor(p_host text, p_pid int, p_slots jsonb) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION shiftboss.begin_supervisor(p_host text, p_pid int, p_slots jsonb) RETURNS void LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     INSERT INTO shiftboss.supervisors (host, pid, slots) VALUES (p_host, p_pid, p_slots)
     ON CONFLICT (host) DO UPDATE SET pid = excluded.pid, slots = excluded.slots, started_at = excluded.started_at,
@@ -9,7 +10,8 @@ BEGIN
     PERFORM shiftboss.note('supervisor.started', NULL, NULL, NULL, jsonb_build_object('host', p_host, 'pid', p_pid, 'slots', p_slots));
 END $$;
 
-CREATE OR REPLACE FUNCTION shiftboss.end_supervisor(p_host text, p_pid int) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION shiftboss.end_supervisor(p_host text, p_pid int) RETURNS void LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     DELETE FROM shiftboss.supervisors WHERE host = p_host AND pid = p_pid;
     IF FOUND THEN
@@ -20,7 +22,7 @@ END $$;
 -- A slot for a process that is about to be started: under its former name if that is free (p_former is its former row),
 -- else under the lowest free number. A component belongs to one host, so two hosts never share one.
 CREATE OR REPLACE FUNCTION shiftboss.open_slot(p_host text, p_queue text, p_former jsonb DEFAULT NULL) RETURNS text
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     f public.health := jsonb_populate_record(NULL::public.health, coalesce(p_former, '{}'));
     v_component text;
@@ -43,7 +45,7 @@ END $$;
 CREATE OR REPLACE FUNCTION shiftboss.survey(p_host text)
 RETURNS TABLE (component text, queue text, status text, pid int, process text, last_seen double precision, current_job uuid,
     restart_count int, restart_ages double precision[], restart_ordered boolean, details jsonb, former jsonb)
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 BEGIN
     UPDATE shiftboss.supervisors SET last_seen = shiftboss.epoch() WHERE host = p_host;
@@ -54,20 +56,22 @@ BEGIN
 END $$;
 
 -- The manual restart has begun.
-CREATE OR REPLACE FUNCTION shiftboss.take_restart_order(p_component text) RETURNS boolean LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION shiftboss.take_restart_order(p_component text) RETURNS boolean LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     UPDATE public.health SET restart_ordered = false WHERE component = p_component AND restart_ordered;
     RETURN FOUND;
 END $$;
 
-CREATE OR REPLACE FUNCTION shiftboss.is_supervised(p_host text) RETURNS boolean LANGUAGE sql STABLE AS $$
+CREATE OR REPLACE FUNCTION shiftboss.is_supervised(p_host text) RETURNS boolean LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp AS $$
     SELECT EXISTS (SELECT FROM shiftboss.supervisors s WHERE s.host = p_host AND s.last_seen
         > shiftboss.epoch() - extract(epoch FROM shiftboss.setting('supervisor_silent_after', '30 seconds')::interval))
 $$;
 
 -- Rows by name, by queue, or all. A name that nobody has is an error, and nothing happens to the others.
 CREATE OR REPLACE FUNCTION shiftboss.chosen_slots(p_components text[], p_queue text) RETURNS SETOF public.health
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_unknown text;
 BEGIN
@@ -84,20 +88,20 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION shiftboss.pause_workers(p_components text[] DEFAULT NULL, p_queue text DEFAULT NULL)
-RETURNS SETOF text LANGUAGE sql AS $$
+RETURNS SETOF text LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     UPDATE public.health h SET details_json = coalesce(h.details_json, '{}') || '{"paused": true}'
     FROM shiftboss.chosen_slots(p_components, p_queue) c WHERE h.component = c.component RETURNING h.component
 $$;
 
 CREATE OR REPLACE FUNCTION shiftboss.resume_workers(p_components text[] DEFAULT NULL, p_queue text DEFAULT NULL)
-RETURNS SETOF text LANGUAGE sql AS $$
+RETURNS SETOF text LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     UPDATE public.health h SET details_json = coalesce(h.details_json, '{}') || '{"paused": false}'
     FROM shiftboss.chosen_slots(p_components, p_queue) c WHERE h.component = c.component RETURNING h.component
 $$;
 
--- Restart by hand: the count begins anew, failed is forgiven, and the slot's own supervisor gets the order.
+-- Restart by hand: the count begins again, failed is forgiven, and the slot's own supervisor gets the order.
 CREATE OR REPLACE FUNCTION shiftboss.restart_workers(p_components text[] DEFAULT NULL, p_queue text DEFAULT NULL)
-RETURNS TABLE (component text, ordered boolean, note text) LANGUAGE sql AS $$
+RETURNS TABLE (component text, ordered boolean, note text) LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     UPDATE public.health h SET restart_ordered = h.host IS NOT NULL, restart_count = 0, last_restart = NULL, restarts = '{}',
         status = CASE h.status WHEN 'failed' THEN 'crashed' ELSE h.status END
     FROM shiftboss.chosen_slots(p_components, p_queue) c WHERE h.component = c.component
@@ -109,7 +113,7 @@ $$;
 
 -- Change how many slots a running supervisor keeps for a queue. One that is the only one alive needs no name.
 CREATE OR REPLACE FUNCTION shiftboss.set_slots(p_queue text, p_count int, p_host text DEFAULT NULL) RETURNS text
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_hosts text[] := ARRAY(SELECT host FROM shiftboss.supervisors
         WHERE host = p_host OR (p_host IS NULL AND shiftboss.is_supervised(host)) ORDER BY host);
@@ -133,13 +137,14 @@ END $$;
 
 -- For the leader: rows that should beat, with the supervisor's beat, since that one answers for its slots while it lives.
 CREATE OR REPLACE FUNCTION shiftboss.watch_list() RETURNS TABLE (component text, last_seen double precision, supervisor_seen double precision)
-LANGUAGE sql STABLE AS $$
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT h.component, h.last_seen, s.last_seen FROM public.health h LEFT JOIN shiftboss.supervisors s ON s.host = h.host
     WHERE h.status IN ('starting', 'healthy', 'stopping')
 $$;
 
 -- Rows and supervisors that nobody has heard of for so long are forgotten; a job that was pruned is nobody's current one.
-CREATE OR REPLACE FUNCTION shiftboss.tidy_health(p_older interval DEFAULT '7 days') RETURNS int LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION shiftboss.tidy_health(p_older interval DEFAULT '7 days') RETURNS int LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_before double precision := shiftboss.epoch() - extract(epoch FROM p_older);
     v_count int;

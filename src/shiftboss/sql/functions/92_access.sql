@@ -1,7 +1,8 @@
 -- Who may do what. Callers hand in SHA-256 hashes of 256-bit random secrets; the secrets never come here.
 
 CREATE OR REPLACE FUNCTION shiftboss.create_token(p_name text, p_role text, p_hash bytea, p_lifetime interval DEFAULT NULL,
-    p_kind text DEFAULT 'token', p_parent uuid DEFAULT NULL) RETURNS uuid LANGUAGE plpgsql AS $$
+    p_kind text DEFAULT 'token', p_parent uuid DEFAULT NULL) RETURNS uuid LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_id uuid;
 BEGIN
@@ -15,7 +16,7 @@ END $$;
 
 -- Whose secret is this? Nothing for one that is unknown, revoked (or its parent is) or past its time.
 CREATE OR REPLACE FUNCTION shiftboss.authenticate(p_hash bytea) RETURNS TABLE (id uuid, name text, role text, kind text)
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 BEGIN
     RETURN QUERY SELECT t.id, t.name, t.role, t.kind FROM shiftboss.access_tokens t
@@ -29,7 +30,8 @@ BEGIN
 END $$;
 
 -- Take a token away by its id or its name; how many that were.
-CREATE OR REPLACE FUNCTION shiftboss.revoke_token(p_which text) RETURNS int LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION shiftboss.revoke_token(p_which text) RETURNS int LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_count int;
 BEGIN
@@ -39,27 +41,40 @@ BEGIN
     RETURN v_count;
 END $$;
 
--- Is anybody to be asked for a token? Worker tokens open nothing here.
-CREATE OR REPLACE FUNCTION shiftboss.has_tokens() RETURNS boolean LANGUAGE sql STABLE AS $$
-    SELECT EXISTS (SELECT FROM shiftboss.access_tokens WHERE kind = 'token' AND role <> 'worker' AND revoked_at IS NULL
-        AND (expires_at IS NULL OR expires_at > shiftboss.now()))
+-- Must callers of the admin service show a token? True for good once a token was made: one that expired, was revoked or
+-- deleted must not open the service to everybody again. Worker tokens open nothing here, so they do not count.
+CREATE OR REPLACE FUNCTION shiftboss.has_tokens() RETURNS boolean LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp AS $$
+    SELECT EXISTS (SELECT FROM shiftboss.access_closed)
+        OR EXISTS (SELECT FROM shiftboss.access_tokens WHERE kind = 'token' AND role <> 'worker')
 $$;
 
+CREATE OR REPLACE FUNCTION shiftboss.close_access() RETURNS trigger LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    INSERT INTO shiftboss.access_closed DEFAULT VALUES ON CONFLICT DO NOTHING;
+    RETURN NULL;
+END $$;
+
+CREATE OR REPLACE TRIGGER close_access AFTER INSERT ON shiftboss.access_tokens
+    FOR EACH ROW WHEN (NEW.kind = 'token' AND NEW.role <> 'worker') EXECUTE FUNCTION shiftboss.close_access();
+
 CREATE OR REPLACE FUNCTION shiftboss.create_login(p_hash bytea, p_name text, p_role text, p_lifetime interval) RETURNS void
-LANGUAGE sql AS $$
+LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     DELETE FROM shiftboss.login_codes WHERE expires_at < shiftboss.now();
     INSERT INTO shiftboss.login_codes (hash, name, role, expires_at)
     VALUES (p_hash, p_name, p_role, shiftboss.now() + p_lifetime);
 $$;
 
 -- Use a login code up. Of two who try, one gets it.
-CREATE OR REPLACE FUNCTION shiftboss.redeem_login(p_hash bytea) RETURNS TABLE (name text, role text) LANGUAGE sql AS $$
+CREATE OR REPLACE FUNCTION shiftboss.redeem_login(p_hash bytea) RETURNS TABLE (name text, role text) LANGUAGE sql
+SET search_path = pg_catalog, pg_temp AS $$
     WITH used AS (DELETE FROM shiftboss.login_codes WHERE hash = p_hash RETURNING *)
     SELECT name, role FROM used WHERE expires_at > shiftboss.now()
 $$;
 
 CREATE OR REPLACE FUNCTION shiftboss.record(p_actor text, p_role text, p_action text, p_target text, p_outcome text,
-    p_details jsonb DEFAULT '{}') RETURNS bigint LANGUAGE sql AS $$
+    p_details jsonb DEFAULT '{}') RETURNS bigint LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     INSERT INTO shiftboss.audit (actor, role, action, target, outcome, details)
     VALUES (p_actor, p_role, p_action, p_target, p_outcome, coalesce(p_details, '{}')) RETURNING id
 $$;

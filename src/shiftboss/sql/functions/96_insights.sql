@@ -4,13 +4,15 @@
 CREATE OR REPLACE FUNCTION shiftboss.throughput(p_span interval, p_step interval, p_queue text DEFAULT NULL,
     p_task_type text DEFAULT NULL)
 RETURNS TABLE (at timestamptz, completed bigint, failed bigint, seconds double precision, buckets bigint[])
-LANGUAGE sql STABLE AS $$
-    WITH steps AS (
-        SELECT generate_series(date_bin(p_step, shiftboss.now() - p_span, '2000-01-01Z') + p_step, shiftboss.now(), p_step) AS at
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    WITH given AS (  -- date_bin knows no months
+        SELECT make_interval(secs => extract(epoch FROM p_step)::float8) AS step
+    ), steps AS (
+        SELECT generate_series(date_bin(step, shiftboss.now() - p_span, '2000-01-01Z') + step, shiftboss.now(), step) AS at FROM given
     ), done AS (
-        SELECT date_bin(p_step, minute, '2000-01-01Z') AS at, sum(completed) AS completed, sum(failed) AS failed,
+        SELECT date_bin(step, minute, '2000-01-01Z') AS at, sum(completed) AS completed, sum(failed) AS failed,
             sum(seconds) AS seconds, shiftboss.sum_buckets(buckets) AS buckets
-        FROM shiftboss.stats WHERE minute > shiftboss.now() - p_span - p_step
+        FROM shiftboss.stats, given WHERE minute > shiftboss.now() - p_span - step
           AND (p_queue IS NULL OR queue = p_queue) AND (p_task_type IS NULL OR task_type = p_task_type) GROUP BY 1
     )
     SELECT s.at, coalesce(d.completed, 0)::bigint, coalesce(d.failed, 0)::bigint, coalesce(d.seconds, 0),
@@ -18,9 +20,10 @@ LANGUAGE sql STABLE AS $$
     FROM steps s LEFT JOIN done d USING (at) ORDER BY s.at
 $$;
 
--- Of the newest completed tasks of the last hour, whoever ran them.
+-- Of the newest completed tasks of the last hour, of all workers.
 CREATE OR REPLACE FUNCTION shiftboss.latency(p_sample int DEFAULT 1000)
-RETURNS TABLE (p50_ms double precision, avg_ms double precision, max_ms double precision) LANGUAGE sql STABLE AS $$
+RETURNS TABLE (p50_ms double precision, avg_ms double precision, max_ms double precision) LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp AS $$
     SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY ms), avg(ms), max(ms)
     FROM (SELECT 1000 * greatest(extract(epoch FROM generation_processed_at - generation_started_at), 0)::float8 AS ms
           FROM public.tasks WHERE status IN ('Complete', 'Failed', 'Cancelled') AND status = 'Complete'
@@ -28,17 +31,17 @@ RETURNS TABLE (p50_ms double precision, avg_ms double precision, max_ms double p
           ORDER BY generation_processed_at DESC LIMIT p_sample) x
 $$;
 
--- What the view shiftboss.queues tells, at a bounded cost beside any backlog: of the waiting tasks the p_most oldest are
--- counted, and `more` says that there are others. A queue whose tasks are all among the others counts one; the oldest of
+-- What the view shiftboss.queues tells, at a bounded cost beside any backlog: of the waiting tasks (suspended ones wait for no
+-- worker and are passed over) the p_most oldest are counted, and `more` says that there are others. A queue whose tasks are all among the others counts one; the oldest of
 -- each queue is found by the claim's index in any case.
 CREATE OR REPLACE FUNCTION shiftboss.queues_within(p_most bigint)
 RETURNS TABLE (name text, queued bigint, ready bigint, running bigint, oldest_seconds double precision, paused boolean,
     pause_reason text, paused_at timestamptz, max_running int, rate int, rate_seconds double precision, workers bigint,
-    more boolean)
-LANGUAGE sql STABLE AS $$
-    WITH seen AS MATERIALIZED (
+    more boolean, rate_per text)
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    WITH lanes AS MATERIALIZED (SELECT lane, queue FROM shiftboss.every_lane()), seen AS MATERIALIZED (
         SELECT queue, hold, coalesce(run_at, created_at) AS due FROM public.tasks
-        WHERE status = 'Queued' ORDER BY created_at LIMIT p_most
+        WHERE status = 'Queued' AND (hold IS NULL OR hold NOT IN ('sleep', 'event', 'child')) ORDER BY created_at LIMIT p_most
     ), waiting AS (
         SELECT queue, count(*) AS queued,
             -- a subquery, so that the clock is asked once and not per row
@@ -46,7 +49,7 @@ LANGUAGE sql STABLE AS $$
         FROM seen GROUP BY queue
     ), first AS (
         SELECT l.queue, min(t.due) AS due
-        FROM (SELECT DISTINCT lane, queue FROM shiftboss.lanes) l CROSS JOIN LATERAL (
+        FROM lanes l CROSS JOIN LATERAL (
             SELECT coalesce(t.run_at, t.created_at) AS due FROM public.tasks t
             WHERE t.status = 'Queued' AND t.hold IS NULL
               AND shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires) = l.lane
@@ -56,17 +59,17 @@ LANGUAGE sql STABLE AS $$
     ), busy AS (
         SELECT queue, count(*) AS running FROM public.tasks WHERE status = 'In Progress' GROUP BY queue
     ), names AS (
-        SELECT queue AS name FROM waiting UNION SELECT queue FROM busy UNION SELECT queue FROM shiftboss.lanes
+        SELECT queue AS name FROM waiting UNION SELECT queue FROM busy UNION SELECT queue FROM lanes
         UNION SELECT name FROM shiftboss.pauses WHERE kind = 'queue'
         UNION SELECT name FROM shiftboss.limits WHERE kind = 'queue'
         UNION SELECT unnest(queues) FROM public.workers WHERE status = 'active'
     )
-    SELECT n.name, greatest(w.queued, (f.queue IS NOT NULL)::int), coalesce(w.ready, 0), coalesce(b.running, 0),
+    SELECT n.name, coalesce(greatest(w.queued, (f.queue IS NOT NULL)::int), 0), coalesce(w.ready, 0), coalesce(b.running, 0),
         greatest(extract(epoch FROM shiftboss.now() - f.due), 0)::double precision,
         p.name IS NOT NULL, p.reason, p.paused_at, l.max_running, l.rate,
         extract(epoch FROM l.rate_period)::double precision,
         (SELECT count(*) FROM public.workers w WHERE w.status = 'active' AND (w.queues IS NULL OR n.name = ANY (w.queues))),
-        (SELECT count(*) FROM seen) >= p_most
+        (SELECT count(*) FROM seen) >= p_most, l.rate_per
     FROM names n LEFT JOIN waiting w ON w.queue = n.name LEFT JOIN first f ON f.queue = n.name
     LEFT JOIN busy b ON b.queue = n.name
     LEFT JOIN shiftboss.pauses p ON p.kind = 'queue' AND p.name = n.name

@@ -2,7 +2,7 @@
 
 CREATE OR REPLACE VIEW shiftboss.slots AS
 SELECT h.component, h.queue, h.host, h.member_id, h.status, h.pid, h.current_job, h.restart_count, h.last_restart, h.last_seen,
-    h.created_at, coalesce((h.details_json ->> 'paused')::boolean, false) AS paused,
+    h.created_at, shiftboss.flag(h.details_json -> 'paused') AS paused,
     h.details_json ->> 'error_message' AS error_message,
     greatest(shiftboss.epoch() - h.last_seen, 0) AS seconds_since_beat,
     (SELECT count(*) FROM unnest(h.restarts) r WHERE r > shiftboss.epoch() - 300) AS recent_restarts,

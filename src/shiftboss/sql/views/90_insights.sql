@@ -1,11 +1,5 @@
 -- What the read model shows beyond the documented views.
 
-CREATE OR REPLACE VIEW shiftboss.runs AS
-SELECT id, bot, city, category, status, progress, counters, error_message, started_at, finished_at, created_at, params,
-    task_id, retry_of, requested_by, message,
-    greatest(extract(epoch FROM coalesce(finished_at, shiftboss.now()) - started_at), 0)::double precision AS duration_seconds
-FROM public.worker_runs;
-
 CREATE OR REPLACE VIEW shiftboss.members AS
 SELECT h.*, w.queues, w.capabilities, w.resource_limits, w.resource_usage, w.region, w.host, w.pid, w.version, w.paused,
     w.draining, w.metadata, w.lease_expires_at
@@ -13,13 +7,16 @@ FROM public.active_workers_health h JOIN public.workers w ON w.id = h.worker_id;
 
 CREATE OR REPLACE VIEW shiftboss.queues AS
 WITH live AS (
-    SELECT queue, count(*) FILTER (WHERE status = 'Queued') AS queued,
+    -- suspended tasks wait for no worker
+    SELECT queue, count(*) FILTER (WHERE status = 'Queued' AND (hold IS NULL OR hold NOT IN ('sleep', 'event', 'child'))) AS queued,
         count(*) FILTER (WHERE status = 'In Progress') AS running,
         -- a subquery, so that the clock is asked once and not per row
         count(*) FILTER (WHERE status = 'Queued' AND hold IS NULL
             AND coalesce(run_at, created_at) <= (SELECT shiftboss.now())) AS ready,
         min(coalesce(run_at, created_at)) FILTER (WHERE status = 'Queued' AND hold IS NULL) AS oldest
-    FROM public.tasks WHERE status IN ('Queued', 'In Progress') GROUP BY queue
+    FROM (SELECT queue, status, hold, run_at, created_at FROM public.tasks WHERE status = 'Queued'
+          UNION ALL  -- each state has an index of its own
+          SELECT queue, status, hold, run_at, created_at FROM public.tasks WHERE status = 'In Progress') t GROUP BY queue
 ), names AS (
     SELECT queue AS name FROM live UNION SELECT queue FROM shiftboss.lanes
     UNION SELECT name FROM shiftboss.pauses WHERE kind = 'queue'
@@ -30,15 +27,17 @@ SELECT n.name, coalesce(q.queued, 0) AS queued, coalesce(q.ready, 0) AS ready, c
     greatest(extract(epoch FROM shiftboss.now() - q.oldest), 0)::double precision AS oldest_seconds,
     p.name IS NOT NULL AS paused, p.reason AS pause_reason, p.paused_at, l.max_running, l.rate,
     extract(epoch FROM l.rate_period)::double precision AS rate_seconds,
-    (SELECT count(*) FROM public.workers w WHERE w.status = 'active' AND (w.queues IS NULL OR n.name = ANY (w.queues))) AS workers
+    (SELECT count(*) FROM public.workers w WHERE w.status = 'active' AND (w.queues IS NULL OR n.name = ANY (w.queues))) AS workers,
+    l.rate_per
 FROM names n LEFT JOIN live q ON q.queue = n.name
 LEFT JOIN shiftboss.pauses p ON p.kind = 'queue' AND p.name = n.name
 LEFT JOIN shiftboss.limits l ON l.kind = 'queue' AND l.name = n.name;
 
 CREATE OR REPLACE VIEW shiftboss.task_types AS
-WITH seen AS (SELECT task_type AS name, array_agg(DISTINCT queue) AS queues FROM shiftboss.lanes GROUP BY 1)
+WITH seen AS (SELECT task_type AS name, array_agg(DISTINCT queue) AS queues FROM shiftboss.every_lane() GROUP BY 1)
 SELECT name, coalesce(s.queues, '{}') AS queues, p.name IS NOT NULL AS paused, p.reason AS pause_reason, p.paused_at,
-    l.max_running, l.max_per_key, l.rate, extract(epoch FROM l.rate_period)::double precision AS rate_seconds
+    l.max_running, l.max_per_key, l.rate, extract(epoch FROM l.rate_period)::double precision AS rate_seconds,
+    l.set_by AS limits_set_by, l.code AS limits_in_code, l.rate_per
 FROM seen s
 FULL JOIN (SELECT * FROM shiftboss.pauses WHERE kind = 'task_type') p USING (name)
 FULL JOIN (SELECT * FROM shiftboss.limits WHERE kind = 'task_type') l USING (name);

@@ -1,0 +1,58 @@
+-- Which fleet this database is. The identity names what belongs to it outside: folders of kept reports, worker processes.
+
+-- The number of this database cluster, which physical copies share. NULL: this role may not read it.
+CREATE OR REPLACE FUNCTION shiftboss.system_identifier() RETURNS bigint LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF has_function_privilege('pg_control_system()', 'EXECUTE') THEN
+        RETURN (SELECT c.system_identifier FROM pg_control_system() c);
+    END IF;
+    RETURN NULL;
+END $$;
+
+CREATE OR REPLACE FUNCTION shiftboss.database_oid() RETURNS oid LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT d.oid FROM pg_database d WHERE d.datname = current_database()
+$$;
+
+-- The identity, the server's address as the server sees it, and why the identity may not be this database's own: it was made
+-- on another server or in another database. NULL: it was made here. A database without a row, such as a template that was
+-- cleared on purpose, gets one.
+CREATE OR REPLACE FUNCTION shiftboss.identify() RETURNS TABLE (identity uuid, server text, foreign_because text)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    v_system bigint := shiftboss.system_identifier();
+BEGIN
+    IF NOT EXISTS (SELECT FROM shiftboss.installation) THEN
+        INSERT INTO shiftboss.installation (system_identifier, database_oid) VALUES (v_system, shiftboss.database_oid())
+        ON CONFLICT DO NOTHING;
+    END IF;
+    RETURN QUERY SELECT i.identity, coalesce(host(inet_server_addr()), 'local') || ':' || current_setting('port'),
+        CASE WHEN i.system_identifier <> v_system THEN 'it was made on another server'
+            WHEN i.database_oid <> shiftboss.database_oid() THEN 'it was made in another database' END
+    FROM shiftboss.installation i;
+END $$;
+
+-- Say what a copy is: another fleet ('copy', with an identity of its own), or the same one in a new place ('moved'; the
+-- original is gone). Either way nobody holds a lease or runs a process here yet. Returns the identity.
+CREATE OR REPLACE FUNCTION shiftboss.adopt(p_as text) RETURNS uuid LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v_former uuid;
+    v_identity uuid;
+BEGIN
+    IF p_as IS NULL OR p_as NOT IN ('copy', 'moved') THEN
+        RAISE EXCEPTION 'a database is adopted as "copy" or as "moved", not as "%"', p_as
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    PERFORM shiftboss.identify();
+    SELECT i.identity INTO v_former FROM shiftboss.installation i FOR UPDATE;
+    v_identity := CASE p_as WHEN 'copy' THEN gen_random_uuid() ELSE v_former END;
+    UPDATE shiftboss.installation SET identity = v_identity, system_identifier = shiftboss.system_identifier(),
+        database_oid = shiftboss.database_oid(), adopted_at = shiftboss.now();
+    DELETE FROM shiftboss.leases;
+    DELETE FROM shiftboss.supervisors;
+    UPDATE public.health SET process = NULL WHERE process IS NOT NULL;
+    PERFORM shiftboss.note('installation.adopted', NULL, NULL, NULL,
+        jsonb_build_object('as', p_as, 'former', v_former, 'identity', v_identity));
+    RETURN v_identity;
+END $$;

@@ -1,0 +1,13 @@
+-- `current_job` of a slot is a task that its worker really holds. A slot that names any other one, because the task ended a
+-- moment ago or somebody wrote nonsense, has no current job: the beat itself counts all the same.
+CREATE OR REPLACE FUNCTION shiftboss.check_current_job() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM public.tasks t WHERE t.id = NEW.current_job AND t.status = 'In Progress'
+            AND t.worker_id = coalesce(NEW.member_id, NEW.component)) THEN
+        NEW.current_job := NULL;
+    END IF;
+    RETURN NEW;
+END $$;
+
+CREATE OR REPLACE TRIGGER check_current_job BEFORE INSERT OR UPDATE OF current_job ON public.health
+    FOR EACH ROW WHEN (NEW.current_job IS NOT NULL) EXECUTE FUNCTION shiftboss.check_current_job();
