@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from shiftboss.db.database import Connection, Database, Row
+    from shiftboss.db.sync import SyncDatabase
 
-__all__ = ["Connection", "Database", "Row"]
+__all__ = ["Connection", "Database", "Row", "SyncDatabase"]
 
 
 def __getattr__(name: str) -> Any:
     # The driver is loaded on first use: the keeper of the embedded server and `--help` do without it.
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from shiftboss.db import database
+    from importlib import import_module
 
-    return getattr(database, name)
+    return getattr(import_module(f"{__name__}.{'sync' if name == 'SyncDatabase' else 'database'}"), name)

@@ -8,9 +8,12 @@ from typing import Any
 from uuid import UUID
 
 import psycopg
+from psycopg.rows import args_row
 
+from shiftboss import tracing
 from shiftboss.db.connection import translated
-from shiftboss.db.tasks import as_given, dumps, encode, enqueue_sync
+from shiftboss.db.payload import dumps
+from shiftboss.db.tasks import ENQUEUE, as_given, encode
 from shiftboss.model.errors import UsageError
 from shiftboss.model.task import Enqueued, NewTask
 
@@ -19,6 +22,11 @@ STATEMENT = "SELECT id, created FROM shiftboss.enqueue(CAST({} AS jsonb))"
 
 async def enqueue_on(conn: Any, tasks: Sequence[NewTask]) -> list[Enqueued]:
     """On an async connection: psycopg's, or SQLAlchemy's AsyncSession and AsyncConnection."""
+    with tracing.sending(tasks) as carried:
+        return await _enqueue_on(conn, carried)
+
+
+async def _enqueue_on(conn: Any, tasks: Sequence[NewTask]) -> list[Enqueued]:
     if isinstance(conn, psycopg.AsyncConnection):
         with translated():
             cursor = await conn.execute(STATEMENT.format("%s"), [_text(tasks)])
@@ -32,6 +40,22 @@ def enqueue_sync_on(conn: Any, tasks: Sequence[NewTask]) -> list[Enqueued]:
     """On a sync connection: psycopg's, SQLAlchemy's Session and Connection, Django's, any DB-API one."""
     if isinstance(conn, psycopg.Connection):
         return enqueue_sync(tasks, conn)
+    with tracing.sending(tasks) as carried:
+        return _enqueue_sync_on(conn, carried)
+
+
+def enqueue_sync(tasks: Sequence[NewTask], conn: psycopg.Connection[Any]) -> list[Enqueued]:
+    """Enqueue on the caller's own synchronous connection, in its transaction."""
+    with (
+        tracing.sending(tasks) as carried,
+        translated(),
+        conn.cursor(row_factory=args_row(Enqueued)) as cursor,
+    ):
+        cursor.execute(ENQUEUE, [encode(carried)])
+        return as_given(carried, cursor.fetchall())
+
+
+def _enqueue_sync_on(conn: Any, tasks: Sequence[NewTask]) -> list[Enqueued]:
     if _is_sqlalchemy(conn) and not inspect.iscoroutinefunction(conn.execute):
         return _rows(tasks, conn.execute(_statement(), {"tasks": _text(tasks)}).all())
     cursor: Callable[[], Any] | None = getattr(conn, "cursor", None)

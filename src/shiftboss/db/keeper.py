@@ -88,6 +88,8 @@ class Keeper:
 
     def _left_alone(self) -> bool:
         """True when nobody held the users' lock for `linger` seconds; the lock is then kept to the end."""
+        if self._layout.keep_mark.exists():
+            return False
         fd = lock(self._layout.users_lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if fd is None:
             return False
@@ -122,7 +124,7 @@ def main() -> int:
     except (EmbeddedServerError, OSError) as error:
         _note(str(error))
         keeper.stop()
-    os.close(fd)  # before the users' lock goes: whoever waits for that must see no keeper
+    os.close(fd)  # before the users' lock goes: a process that waits for that must see no keeper
     return 0
 
 

@@ -33,6 +33,7 @@ class Layout:
         self.start_lock = root / "start.lock"  # held while somebody looks for or starts the server
         self.users_lock = root / "users.lock"  # shared by every user; the keeper tries it exclusively
         self.keeper_lock = root / "keeper.lock"  # held by the keeper all its life; holds its pid
+        self.keep_mark = root / "keep"  # exists while the server runs on without users, until it is stopped
         self._state = root / "server.json"
         self._port = root / "port"
 

@@ -1,37 +1,68 @@
 """Bring a database's schema to this version: all of it in one transaction, one migrator at a time.
 
 Migrations are applied once and never changed; a ledger keeps their checksums. Functions and views are
-re-applied on every run. A file that requires an extension is left out, with a word, where it is missing.
+re-applied on every run. The core comes first, then each extension of Shiftboss; the ledger says whose a
+migration is, and entries of extensions that are not installed here are left alone. A file that requires a
+PostgreSQL extension is left out, with a notice, where that is missing.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Literal
 
 import psycopg
 from psycopg import errors
 
-from shiftboss.db.connection import Connection, connect
-from shiftboss.db.sqlfiles import SqlFile, SqlTree
+from shiftboss.db.ahead import Index, build_ahead, indexes
+from shiftboss.db.connection import Connection, connect, settings_of_transaction
+from shiftboss.db.sqlfiles import SqlFile, SqlTree, all_trees
+from shiftboss.db.table_locks import changed_tables, lock_tables, trigger_tables
 from shiftboss.model.errors import MigrationError
 
 LOCK = 0x5817F7B055  # one advisory lock for every migrator of a database
 REPEATABLES = "functions and views"
 LOCK_TIMEOUT = "60s"
+SAFE_PATH = "SET LOCAL search_path = pg_catalog, pg_temp"  # whatever the role's or the database's is
 
 _LEDGER = """
 CREATE SCHEMA IF NOT EXISTS shiftboss;
 CREATE TABLE IF NOT EXISTS shiftboss.migrations (
-    name       text PRIMARY KEY,
+    name       text NOT NULL,
     checksum   text NOT NULL,
     applied_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
+ALTER TABLE shiftboss.migrations ADD COLUMN IF NOT EXISTS extension text;
+ALTER TABLE shiftboss.migrations DROP CONSTRAINT IF EXISTS migrations_pkey;
+CREATE UNIQUE INDEX IF NOT EXISTS migrations_by_extension ON shiftboss.migrations (extension, name);
+"""
+# The first version kept no extension: its entries belong to the extension that brings the file now.
+_ADOPT = """
+UPDATE shiftboss.migrations SET extension = %s
+WHERE extension IS NULL AND name = ANY (%s)
 """
 _RECORD = """
-INSERT INTO shiftboss.migrations (name, checksum) VALUES (%s, %s)
-ON CONFLICT (name) DO UPDATE SET checksum = excluded.checksum, applied_at = clock_timestamp()
+INSERT INTO shiftboss.migrations (extension, name, checksum) VALUES (%s, %s, %s)
+ON CONFLICT (extension, name) DO UPDATE SET checksum = excluded.checksum, applied_at = clock_timestamp()
 """
+_EXTENSION = """
+SELECT n.nspname AS schema FROM pg_available_extensions a
+LEFT JOIN pg_extension e ON e.extname = a.name
+LEFT JOIN pg_namespace n ON n.oid = e.extnamespace
+WHERE a.name = %s
+"""
+_RIGHTS = """
+SELECT current_user AS role, concat_ws('; ',
+    CASE WHEN to_regnamespace('shiftboss') IS NULL
+          AND NOT has_database_privilege(current_database(), 'CREATE')
+         THEN format('GRANT CREATE ON DATABASE "%s" TO "%s"', current_database(), current_user) END,
+    CASE WHEN NOT has_schema_privilege('public', 'CREATE')
+         THEN format('GRANT USAGE, CREATE ON SCHEMA public TO "%s"', current_user) END) AS missing
+"""
+_PUBLIC = re.compile(r"\bpublic\.(?=vector)|(?<=OPERATOR\()public\.")
 _DROP_FIRST = re.compile(r"DROP (?:FUNCTION|PROCEDURE|AGGREGATE|ROUTINE) .+\)")
 
 
@@ -44,19 +75,31 @@ class Migrated:
     sql: str = ""
 
 
-async def migrate(url: str, *, dry_run: bool = False, tree: SqlTree | None = None) -> Migrated:
+async def migrate(url: str, *, dry_run: bool = False, trees: Sequence[SqlTree] | None = None) -> Migrated:
     """Apply what is missing and re-apply functions and views; `dry_run` only returns the SQL."""
-    async with connect(url) as conn:
-        if dry_run:
-            return await _Migration(conn, tree or SqlTree.load()).plan()
-        async with conn.transaction():
-            return await _Migration(conn, tree or SqlTree.load()).run()
+    built = [] if dry_run else await _build_ahead(url, trees)
+    async with _connect(url) as conn:
+        migration = _Migration(conn, trees)
+        done = await (migration.plan() if dry_run else migration.run())
+    if built:
+        done.notices.append(f"built without locking their tables: {', '.join(built)}")
+    if not dry_run:
+        await _count_history(url)
+    return done
 
 
-async def is_current(url: str, *, tree: SqlTree | None = None) -> bool:
+async def _build_ahead(url: str, trees: Sequence[SqlTree] | None) -> list[str]:
+    """Build the indexes that large tables lack, before the transaction that locks them."""
+    async with _connect(url) as conn:
+        wanted = await _Migration(conn, trees).indexes()
+    async with connect(url) as conn:  # outside of a transaction
+        return await build_ahead(conn, wanted)
+
+
+async def is_current(url: str, *, trees: Sequence[SqlTree] | None = None) -> bool:
     """True if `migrate` would change nothing. Refuses a schema that is newer than this code."""
-    async with connect(url) as conn:
-        return await _Migration(conn, tree or SqlTree.load()).is_current()
+    async with _connect(url) as conn:
+        return await _Migration(conn, trees).is_current()
 
 
 async def server_version(url: str) -> str:
@@ -66,89 +109,182 @@ async def server_version(url: str) -> str:
         return str(row["version"]) if row else ""
 
 
+async def _count_history(url: str) -> None:
+    """Count the tasks of a version without counters, in a transaction of its own: nobody waits for it."""
+    async with _connect(url) as conn:
+        found = await conn.execute("SELECT to_regprocedure('shiftboss.count_history()') IS NOT NULL AS here")
+        if (row := await found.fetchone()) is not None and row["here"]:
+            await conn.execute("SET LOCAL statement_timeout = 0")
+            await conn.execute("SELECT shiftboss.count_history()")
+
+
+@asynccontextmanager
+async def _connect(url: str) -> AsyncIterator[Connection]:
+    async with connect(url) as conn, conn.transaction():
+        await conn.execute(settings_of_transaction(conn))
+        await conn.execute(SAFE_PATH)
+        yield conn
+
+
 class _Migration:
-    def __init__(self, conn: Connection, tree: SqlTree) -> None:
+    def __init__(self, conn: Connection, trees: Sequence[SqlTree] | None) -> None:
         self._conn = conn
-        self._tree = tree
+        self._trees = all_trees() if trees is None else trees
         self._done = Migrated()
         self._missing: frozenset[str] = frozenset()
+        self._schemas: dict[str, str] = {}  # of the extensions that files require
 
     async def run(self) -> Migrated:
+        await self._require_rights()
         await self._conn.execute("SELECT pg_advisory_xact_lock(%s)", [LOCK])
-        await self._execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")
+        await self._execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'; SET LOCAL statement_timeout = 0")
         # Functions may call each other and views in any order; the tests call them all.
         await self._execute("SET LOCAL check_function_bodies = off")
         await self._execute("SET LOCAL client_min_messages = warning")
         await self._execute(_LEDGER)
+        for tree in self._trees:
+            names = [file.name for file in tree.migrations]
+            await self._conn.execute(_ADOPT, [tree.owner, [*names, REPEATABLES]])
         pending = await self._pending()
+        await self._lock([file.sql for _, file in pending])
         await self._find_missing(install=True)
-        for file in self._possible(pending):
-            await self._apply(file)
-            await self._conn.execute(_RECORD, [file.name, file.checksum])
-            self._done.applied.append(file.name)
+        for tree, file in pending:
+            if file.requires not in self._missing:
+                await self._apply(file)
+                await self._conn.execute(_RECORD, [tree.owner, file.name, file.checksum])
+                self._done.applied.append(file.name)
         await self._reapply()
-        await self._conn.execute(_RECORD, [REPEATABLES, self._tree.repeatables_checksum(self._missing)])
+        for tree in self._trees:
+            await self._conn.execute(_RECORD, [tree.owner, REPEATABLES, self._checksum(tree)])
+        await self._count_unusable()
         return self._done
 
+    async def _lock(self, migrations: list[str]) -> None:
+        """A migration needs its tables for itself; making triggers again only keeps others from writing."""
+        changed, made = (
+            changed_tables(migrations),
+            trigger_tables(file.sql for file in self._all("functions")),
+        )
+        await lock_tables(self._conn, changed | (made if changed else set()), "ACCESS EXCLUSIVE")
+        await lock_tables(self._conn, made, "SHARE ROW EXCLUSIVE")
+        await self._execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")
+
+    async def _count_unusable(self) -> None:
+        """Say how many rows of an older `tasks` table no worker can take."""
+        found = await self._conn.execute("SELECT to_regclass('shiftboss.unusable_tasks') IS NOT NULL AS here")
+        if (row := await found.fetchone()) is None or not row["here"]:
+            return
+        counted = await self._conn.execute("SELECT count(*) AS n FROM shiftboss.unusable_tasks")
+        if (row := await counted.fetchone()) is not None and row["n"]:
+            self._done.notices.append(
+                f"{row['n']} tasks cannot run: their status is unknown or their type is empty. They stay as"
+                " they are, and no worker takes them; `shiftboss doctor` lists them"
+            )
+
+    async def _require_rights(self) -> None:
+        """Say which GRANT is missing, rather than which statement failed."""
+        row = await (await self._conn.execute(_RIGHTS)).fetchone()
+        if row and row["missing"]:
+            raise MigrationError(
+                f"role {row['role']} may not create what the schema needs",
+                hint=f"have the owner of the database run: {row['missing']}",
+                sqlstate="42501",
+            )
+
     async def plan(self) -> Migrated:
-        pending = await self._pending()
+        pending = [file for _, file in await self._pending()]
         await self._find_missing(install=False)
-        files = [*self._possible(pending), *self._possible(self._tree.repeatables)]
+        repeatables = [*self._all("functions"), *self._all("views")]
+        files = [*self._possible(pending), *self._possible(repeatables)]
         self._done.applied = [file.name for file in self._possible(pending)]
-        parts = [_LEDGER.strip(), *(f"-- {file.name}\n{file.sql.strip()}" for file in files)]
+        parts = [
+            _LEDGER.strip(),
+            *(f"-- {file.name}\n{self._path(file)};\n{file.sql.strip()}" for file in files),
+        ]
         self._done.sql = "\n\n".join(parts) + "\n"
         return self._done
 
+    async def indexes(self) -> list[Index]:
+        """The indexes of all migrations of a database that has been migrated before."""
+        if not await self._ledger():
+            return []
+        pending = {file.name for _, file in await self._pending()}
+        files = [file for file in self._all("migrations") if not file.requires]
+        found = [index for file in files for index in indexes(file, file.name in pending)]
+        return list({index.name: index for index in reversed(found)}.values())
+
     async def is_current(self) -> bool:
-        pending = await self._pending()
+        pending = [file for _, file in await self._pending()]
         await self._find_missing(install=False)
         ledger = await self._ledger()
-        return not self._possible(pending) and ledger.get(REPEATABLES) == self._tree.repeatables_checksum(
-            self._missing
+        return not self._possible(pending) and all(
+            ledger.get((tree.owner, REPEATABLES)) == self._checksum(tree) for tree in self._trees
         )
 
-    async def _ledger(self) -> dict[str, str]:
+    def _checksum(self, tree: SqlTree) -> str:
+        return tree.repeatables_checksum(self._missing)
+
+    def _all(self, kind: Literal["migrations", "functions", "views"]) -> list[SqlFile]:
+        return [file for tree in self._trees for file in getattr(tree, kind)]
+
+    async def _ledger(self) -> dict[tuple[str | None, str], str]:
+        """Checksums by extension and name. The extension is None in a ledger of the first version."""
         exists = await self._conn.execute("SELECT to_regclass('shiftboss.migrations') AS name")
         if (row := await exists.fetchone()) is None or row["name"] is None:
             return {}
-        rows = await self._conn.execute("SELECT name, checksum FROM shiftboss.migrations")
-        return {row["name"]: row["checksum"] async for row in rows}
+        rows = await self._conn.execute("SELECT to_jsonb(m) AS entry FROM shiftboss.migrations m")
+        entries = [row["entry"] async for row in rows]
+        return {(entry.get("extension"), entry["name"]): entry["checksum"] for entry in entries}
 
-    async def _pending(self) -> list[SqlFile]:
+    async def _pending(self) -> list[tuple[SqlTree, SqlFile]]:
         """Migrations not applied yet; refuses a ledger that does not fit this code."""
         ledger = await self._ledger()
-        known = {file.name: file for file in self._tree.migrations}
-        if unknown := sorted(set(ledger) - set(known) - {REPEATABLES}):
+        return [(tree, file) for tree in self._trees for file in self._pending_of(tree, ledger)]
+
+    def _pending_of(self, tree: SqlTree, ledger: dict[tuple[str | None, str], str]) -> list[SqlFile]:
+        known = {file.name: file for file in tree.migrations}
+        applied = {name: checksum for (owner, name), checksum in ledger.items() if owner == tree.owner}
+        applied |= {name: sum for (owner, name), sum in ledger.items() if owner is None and name in known}
+        if unknown := sorted(set(applied) - set(known) - {REPEATABLES}):
             raise MigrationError(
                 f"the database is newer than this Shiftboss: it holds {', '.join(unknown)}",
                 hint="upgrade Shiftboss to the version that migrated this database, or newer",
             )
-        for name, checksum in ledger.items():
+        for name, checksum in applied.items():
             if name in known and known[name].checksum != checksum:
                 raise MigrationError(
                     f"migration {name} was changed after it had been applied to this database",
                     hint="put the file back as it was, and make the change in a new migration",
                 )
-        return [file for file in self._tree.migrations if file.name not in ledger]
+        return [file for file in tree.migrations if file.name not in applied]
 
     async def _find_missing(self, *, install: bool) -> None:
-        """Which required extensions this server lacks; those it offers are installed."""
-        files = [*self._tree.migrations, *self._tree.repeatables]
-        wanted = sorted({file.requires for file in files if file.requires})
-        missing = [name for name in wanted if not await self._has_extension(name, install=install)]
-        self._missing = frozenset(missing)
-        for name in missing:
-            left_out = ", ".join(file.name for file in self._tree.migrations if file.requires == name)
+        """Which required extensions this database lacks; with `install`, those it can have are created."""
+        files = [*self._all("migrations"), *self._all("functions"), *self._all("views")]
+        missing = set()
+        for name in sorted({file.requires for file in files if file.requires}):
+            trouble = await self._trouble_with(name, install)
+            if trouble is None:
+                continue
+            missing.add(name)
+            left_out = ", ".join(file.name for file in self._all("migrations") if file.requires == name)
             self._done.notices.append(
-                f"extension {name} is not available on this server: left out {left_out or 'what needs it'}; "
-                "install it and run `shiftboss db migrate` again"
+                f"{trouble}, then run `shiftboss db migrate` again; left out: {left_out or 'what needs it'}"
             )
+        self._missing = frozenset(missing)
 
-    async def _has_extension(self, name: str, *, install: bool) -> bool:
-        query = "SELECT installed_version AS installed FROM pg_available_extensions WHERE name = %s"
-        row = await (await self._conn.execute(query, [name])).fetchone()
-        if row is None or row["installed"] is not None or not install:
-            return row is not None
+    async def _trouble_with(self, name: str, install: bool) -> str | None:
+        """Why this database lacks an extension and what to do about it; None if it has it."""
+        row = await (await self._conn.execute(_EXTENSION, [name])).fetchone()
+        self._schemas[name] = row["schema"] if row and row["schema"] else "public"
+        if row is None:
+            return f"extension {name} is not available on this server: install it there"
+        if row["schema"] is not None or (install and await self._create_extension(name)):
+            return None
+        remedy = f"have a superuser run CREATE EXTENSION {name} in this database"
+        return f"this role may not create extension {name}: {remedy}"
+
+    async def _create_extension(self, name: str) -> bool:
         try:
             async with self._conn.transaction():
                 await self._execute(f'CREATE EXTENSION IF NOT EXISTS "{name}" WITH SCHEMA public')
@@ -160,14 +296,14 @@ class _Migration:
         return [file for file in files if file.requires not in self._missing]
 
     async def _reapply(self) -> None:
-        """Functions, then views. What can not be replaced in place is dropped first, never by CASCADE."""
-        for file in self._possible(self._tree.functions):
+        """Functions, then views. What cannot be replaced in place is dropped first, never by CASCADE."""
+        for file in self._possible(self._all("functions")):
             await self._apply_function(file)
-        views = self._possible(self._tree.views)
+        views = self._possible(self._all("views"))
         try:
             async with self._conn.transaction():
                 for file in views:
-                    await self._execute(file.sql)
+                    await self._run_file(file)
         except (errors.InvalidTableDefinition, errors.WrongObjectType, errors.UndefinedColumn):
             await self._drop_views()
             for file in views:
@@ -180,7 +316,7 @@ class _Migration:
         while True:
             try:
                 async with self._conn.transaction():
-                    await self._execute(file.sql)
+                    await self._run_file(file)
                 return
             except errors.InvalidFunctionDefinition as error:
                 drop = _DROP_FIRST.search(error.diag.message_hint or "")
@@ -192,7 +328,7 @@ class _Migration:
                 raise _failure(file.name, error) from error
 
     async def _drop_views(self) -> None:
-        for name in reversed(self._tree.view_names):
+        for name in reversed([name for tree in self._trees for name in tree.view_names]):
             await self._drop(f"DROP VIEW IF EXISTS {name}")
 
     async def _drop(self, statement: str) -> None:
@@ -206,9 +342,22 @@ class _Migration:
 
     async def _apply(self, file: SqlFile) -> None:
         try:
-            await self._execute(file.sql)
+            await self._run_file(file)
         except psycopg.Error as error:
             raise _failure(file.name, error) from error
+
+    async def _run_file(self, file: SqlFile) -> None:
+        await self._execute(self._path(file))
+        await self._execute(self._text(file))
+
+    def _text(self, file: SqlFile) -> str:
+        """The files name an extension's types and operators in `public`; it may live elsewhere."""
+        schema = self._schemas.get(file.requires or "", "public")
+        return file.sql if schema == "public" else _PUBLIC.sub(f'"{schema}".', file.sql)
+
+    def _path(self, file: SqlFile) -> str:
+        """The search_path of a file: types and operators of the extension it requires need no schema."""
+        return SAFE_PATH.replace(",", f', "{self._schemas[file.requires]}",') if file.requires else SAFE_PATH
 
     async def _execute(self, sql: str) -> None:
         if sql.strip():

@@ -11,6 +11,7 @@ from psycopg import Rollback
 from psycopg.types.json import Jsonb
 
 from shiftboss.db.connection import Row
+from shiftboss.model.codec import current
 
 if TYPE_CHECKING:
     from shiftboss.db.database import Database
@@ -32,7 +33,7 @@ class Schedules:
             " timezone = excluded.timezone, task = excluded.task, missed = excluded.missed,"
             " next_tick = CASE WHEN s.cron = excluded.cron AND s.timezone = excluded.timezone"
             " THEN s.next_tick ELSE excluded.next_tick END RETURNING xmax = 0 AS made",
-            [name, cron, timezone, Jsonb(task), missed, next_tick],
+            [name, cron, timezone, Jsonb(_sealed(task)), missed, next_tick],
         )
         await self._db.execute("SELECT pg_notify('shiftboss_schedules', %s)", [name])
         return bool(row and row["made"])
@@ -40,7 +41,7 @@ class Schedules:
     async def rehearse(self, task: dict[str, Any]) -> None:
         """Enqueue the task and take it back: what would be refused at each tick is refused now."""
         async with self._db.transaction() as conn:
-            await conn.execute("SELECT * FROM shiftboss.enqueue(%s)", [Jsonb([task])])
+            await conn.execute("SELECT * FROM shiftboss.enqueue(%s)", [Jsonb([_sealed(task)])])
             raise Rollback
 
     async def remove(self, name: str) -> bool:
@@ -80,7 +81,7 @@ class Schedules:
     async def fire(
         self, name: str, seen: datetime, ticks: Sequence[datetime], next_tick: datetime
     ) -> list[UUID]:
-        """Enqueue the task for each tick, once whoever else tries; the tasks made."""
+        """Enqueue the task for each tick, once even if others try too; the tasks made."""
         row = await self._db.fetch_one(
             "SELECT shiftboss.fire(%s, %s, %s, %s) AS ids", [name, seen, list(ticks), next_tick]
         )
@@ -90,3 +91,12 @@ class Schedules:
         """`shiftboss.run_schedule`: enqueue its task once, whatever its ticks are. None: unknown."""
         row = await self._db.fetch_one("SELECT shiftboss.run_schedule(%s) AS id", [name])
         return row["id"] if row else None
+
+
+def _sealed(task: dict[str, Any]) -> dict[str, Any]:
+    sealed = dict(task)
+    if task.get("params") is not None:
+        sealed["params"] = current().value(task["params"])
+    if task.get("dedup_key") is not None:
+        sealed["dedup_key"] = current().dedup_key(task["dedup_key"])
+    return sealed

@@ -9,6 +9,10 @@ from functools import cached_property
 from importlib import resources
 from importlib.resources.abc import Traversable
 
+from shiftboss.extension import extensions
+
+CORE = "core"
+
 _REQUIRES = re.compile(r"--\s*requires:\s*(\w+)")
 _VIEW = re.compile(r"^\s*CREATE\s+(?:OR\s+REPLACE\s+)?VIEW\s+([\w.\"]+)", re.IGNORECASE | re.MULTILINE)
 
@@ -41,11 +45,14 @@ class SqlTree:
     migrations: list[SqlFile]
     functions: list[SqlFile]
     views: list[SqlFile]
+    owner: str = CORE
+    """The extension that brings it, or `core`."""
 
     @classmethod
-    def load(cls, root: Traversable | None = None) -> SqlTree:
-        root = root or resources.files("shiftboss") / "sql"
-        return cls(*(_files(root / folder) for folder in ("migrations", "functions", "views")))
+    def load(cls, package: str = "shiftboss", owner: str = CORE) -> SqlTree:
+        root = resources.files(package) / "sql"
+        migrations, functions, views = (_files(root / name) for name in ("migrations", "functions", "views"))
+        return cls(migrations, functions, views, owner)
 
     @property
     def repeatables(self) -> list[SqlFile]:
@@ -60,6 +67,12 @@ class SqlTree:
         """One checksum of everything that is re-applied, without what needs a missing extension."""
         parts = (f"{file.name}:{file.checksum}" for file in self.repeatables if file.requires not in skipped)
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def all_trees() -> list[SqlTree]:
+    """The SQL of the core, then that of every extension, each after those it builds on."""
+    brought = (SqlTree.load(extension.package, extension.name) for extension in extensions())
+    return [SqlTree.load(), *brought]
 
 
 def _files(folder: Traversable) -> list[SqlFile]:

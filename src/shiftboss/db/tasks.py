@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -13,8 +12,13 @@ import psycopg
 from psycopg.rows import args_row
 from psycopg.types.json import Jsonb
 
-from shiftboss.db.connection import Row, translated
-from shiftboss.model.errors import UsageError
+from shiftboss import tracing
+from shiftboss.db.connection import Row, again, translated
+from shiftboss.db.locks import BOUNDED, deliver
+from shiftboss.db.order import parents_first
+from shiftboss.db.payload import as_jsonb, dumps, json_fields
+from shiftboss.model import codec
+from shiftboss.model.errors import DatabaseError, UsageError
 from shiftboss.model.task import (
     Cancel,
     Claimed,
@@ -22,6 +26,8 @@ from shiftboss.model.task import (
     NewTask,
     Reason,
     Result,
+    State,
+    Status,
     Unreadable,
     new_id,
 )
@@ -65,9 +71,13 @@ class Tasks:
         self, tasks: Sequence[NewTask], conn: psycopg.AsyncConnection[Any] | None = None
     ) -> list[Enqueued]:
         """Put tasks into the queue, in the caller's transaction if `conn` is given. All of them or none."""
-        if conn is not None:
-            with translated():
-                return await _enqueue(tasks, conn)
+        with tracing.sending(tasks) as carried:
+            if conn is not None:
+                with translated():
+                    return await _enqueue(carried, conn)
+            return await again(lambda: self._enqueue(carried))
+
+    async def _enqueue(self, tasks: Sequence[NewTask]) -> list[Enqueued]:
         async with self._db.connection() as own:
             return await _enqueue(tasks, own)
 
@@ -76,7 +86,10 @@ class Tasks:
 
         What takes a look at other tasks (dedup_key, depends_on) or at the clock (delay) is for `enqueue`.
         """
-        tasks = list(tasks)
+        with tracing.sending(list(tasks)) as carried:
+            return await self._copy(carried)
+
+    async def _copy(self, tasks: Sequence[NewTask]) -> int:
         for task in tasks:
             _check_copy(task)
         extra = [name for name in COPIED if any(getattr(task, name) is not None for task in tasks)]
@@ -87,7 +100,7 @@ class Tasks:
                 for task in tasks:
                     # ids in order of time: a third cheaper to insert than random ones
                     await copy.write_row(
-                        [task.id or new_id(), task.task_type, _json(task), *_copied(task, extra)]
+                        [task.id or new_id(), task.task_type, *_copied(task, ["params", *extra])]
                     )
             return cursor.rowcount
 
@@ -101,12 +114,17 @@ class Tasks:
     ) -> list[Claimed]:
         """Take up to `limit` tasks that this worker may do; none if its name is another process's by now."""
         lanes, times = (list(marks), list(marks.values())) if marks else (None, None)
-        async with (
-            self._db.connection() as conn,
-            conn.cursor(row_factory=args_row(Claimed), binary=True) as cursor,
-        ):
-            await cursor.execute(CLAIM, [worker_id, limit, lanes, times, lease, incarnation])
-            return await _claimed(cursor)
+        try:
+            async with (
+                self._db.connection() as conn,
+                conn.cursor(row_factory=args_row(Claimed), binary=True) as cursor,
+            ):
+                await cursor.execute(CLAIM, [worker_id, limit, lanes, times, lease, incarnation])
+                return await _claimed(cursor)
+        except DatabaseError as error:  # a timeout of the server's: fewer may get through
+            if not error.timed_out or limit <= 1:
+                raise
+        return await self.claim(worker_id, max(limit // 10, 1), marks, lease, incarnation)
 
     async def assign(
         self, ids: Sequence[UUID], worker_id: str, lease: timedelta | None = None
@@ -120,11 +138,15 @@ class Tasks:
             return await _claimed(cursor)
 
     async def complete(self, held: Held, results: Sequence[bytes | None]) -> list[UUID]:
-        """Finish a batch; results are encoded JSON. Returns the ids whose lease was stale, as the next do."""
+        """Finish a batch; results are encoded JSON. Returns the ids whose lease was stale.
+
+        Raises TasksLocked when another session has locked some; the others are finished. So do the next.
+        """
         encoded = None
         if any(result is not None for result in results):
-            encoded = [None if result is None else result.decode() for result in results]
-        return await self._end("shiftboss.complete({held}, %s::text[]::jsonb[])", held, [encoded])
+            sealed = codec.current().json
+            encoded = [None if result is None else sealed(result).decode() for result in results]
+        return await self.under_lease("shiftboss.complete({held}, %s::text[]::jsonb[])", held, encoded)
 
     async def fail(
         self,
@@ -132,39 +154,59 @@ class Tasks:
         errors: Sequence[str],
         kinds: Sequence[str] | None = None,
         retry: Sequence[bool] | None = None,
+        delays: Sequence[timedelta | None] | None = None,
     ) -> list[UUID]:
-        """End attempts that did not succeed: back to the queue, or Failed when no attempt is left."""
-        params = [list(errors), list(kinds) if kinds else None, list(retry) if retry else None]
-        return await self._end("shiftboss.fail({held}, %s::text[], %s::text[], %s::boolean[])", held, params)
+        """End attempts that did not succeed: back to the queue, or Failed when no attempt is left.
+
+        The next attempt starts after its delay (zero: at once); None leaves that to the task's backoff.
+        """
+        call = "shiftboss.fail({held}, %s::text[], %s::text[], %s::boolean[], %s::interval[])"
+        errors = [codec.current().error(error) or "" for error in errors]
+        return await self.under_lease(call, held, errors, kinds or None, retry or None, delays or None)
 
     async def defer(self, held: Held, delays: Sequence[timedelta], reasons: Sequence[str]) -> list[UUID]:
         """Give tasks back without spending an attempt; a delay of zero means at once."""
-        return await self._end(
-            "shiftboss.defer({held}, %s::interval[], %s::text[])", held, [list(delays), list(reasons)]
+        reasons = [codec.current().text(reason) or "" for reason in reasons]
+        return await self.under_lease(
+            "shiftboss.defer({held}, %s::interval[], %s::text[])", held, delays, reasons
         )
 
     async def cancelled(self, held: Held) -> list[UUID]:
         """These were stopped because somebody asked for it."""
-        return await self._end("shiftboss.cancelled({held})", held, [])
+        return await self.under_lease("shiftboss.cancelled({held})", held)
 
     async def progress(
         self, held: Held, percents: Sequence[int], messages: Sequence[str | None]
     ) -> list[UUID]:
         """Show how far running tasks are."""
-        return await self._end(
-            "shiftboss.progress({held}, %s::smallint[], %s::text[])", held, [list(percents), list(messages)]
-        )
+        call = "shiftboss.progress({held}, %s::smallint[], %s::text[])"
+        words = [codec.current().text(message) for message in messages]
+        return await self._call(call, list(held), [list(percents), words])
 
     async def extend(self, held: Held, by: timedelta) -> list[UUID]:
         """Hold on to these for `by` from now, whatever happens to the worker's own lease."""
-        return await self._end("shiftboss.extend({held}, %s)", held, [by])
+        return await self._call("shiftboss.extend({held}, %s)", list(held), [by])
 
-    async def _end(self, call: str, held: Held, params: list[Any]) -> list[UUID]:
-        # The two arrays are written out here: the driver's dumper takes longer for them than the database.
+    async def under_lease(self, call: str, held: Held, *columns: Sequence[Any] | None) -> list[UUID]:
+        """Call a function about these tasks; the ids whose lease was stale. Raises TasksLocked."""
         held = list(held)
+
+        async def send(places: Sequence[int]) -> list[UUID]:
+            if len(places) == len(held):
+                return await self._call(call, held, [c and list(c) for c in columns], bounded=True)
+            parts = [c and [c[n] for n in places] for c in columns]
+            return await self._call(call, [held[n] for n in places], parts, bounded=True)
+
+        return await deliver(self._db, [id for id, _ in held], send)
+
+    async def _call(
+        self, call: str, held: list[tuple[UUID, int]], params: list[Any], *, bounded: bool = False
+    ) -> list[UUID]:
+        # The two arrays are written out here: the driver's dumper takes longer for them than the database.
         ids = "{" + ",".join([id.hex for id, _ in held]) + "}"
         leases = "{" + ",".join([str(lease) for _, lease in held]) + "}"
         sql = "SELECT " + call.format(held="%s::uuid[], %s::bigint[]") + " AS stale"
+        sql += f" FROM {BOUNDED}" if bounded else ""
         row = await self._db.fetch_one(sql, [ids, leases, *params])
         assert row is not None
         stale: list[UUID] = row["stale"]
@@ -175,9 +217,9 @@ class Tasks:
         rows = await self._db.fetch("SELECT * FROM shiftboss.cancel(%s, %s)", [list(ids), reason])
         return [Cancel(**row) for row in rows]
 
-    async def retry(self, ids: Sequence[UUID]) -> list[UUID]:
-        """Start dead letters and cancelled tasks over; returns those that were."""
-        row = await self._db.fetch_one("SELECT shiftboss.retry(%s) AS ids", [list(ids)])
+    async def retry(self, ids: Sequence[UUID], start: str | None = None) -> list[UUID]:
+        """Start dead letters and cancelled tasks over, from the step `start` if given; returns those."""
+        row = await self._db.fetch_one("SELECT shiftboss.retry(%s, %s) AS ids", [list(ids), start])
         return row["ids"] if row else []
 
     async def pause(self, kind: str, name: str, reason: str | None = None) -> bool:
@@ -200,12 +242,21 @@ class Tasks:
         max_per_key: int | None = None,
         rate: int | None = None,
         rate_period: timedelta | None = None,
+        rate_per: str = "all",
     ) -> None:
         """Limit a queue or task type over the whole fleet; with no figure, take its limits away."""
-        await self._db.execute(
-            "SELECT shiftboss.set_limit(%s, %s, %s, %s, %s, %s)",
-            [kind, name, max_running, max_per_key, rate, rate_period],
-        )
+        given = [kind, name, max_running, max_per_key, rate, rate_period, rate_per]
+        await self._db.execute("SELECT shiftboss.set_limit(%s, %s, %s, %s, %s, %s, %s)", given)
+
+    async def reset_limit(self, kind: str, name: str) -> bool:
+        """Forget what an operator set; the limits in code hold again. False: no operator had set any."""
+        return await self._flag("SELECT shiftboss.reset_limit(%s, %s) AS changed", [kind, name])
+
+    async def declare_limits(self, limits: Sequence[dict[str, Any]]) -> list[str]:
+        """What a worker has in its code, per task type; returns the types whose limits changed."""
+        sql = "SELECT shiftboss.declare_limits(%s) AS changed"
+        row = await self._db.fetch_one(sql, [Jsonb(list(limits), dumps=dumps)])
+        return row["changed"] if row else []
 
     async def set_payload_limit(self, size: int) -> None:
         """How many bytes the params of a task may take in the database, for every client; needs its owner."""
@@ -233,6 +284,15 @@ class Tasks:
         """The whole row."""
         return await self._db.fetch_one("SELECT * FROM public.tasks WHERE id = %s", [id])
 
+    async def state(self, id: UUID) -> State | None:
+        """How a task stands, without its params and its result."""
+        row = await self._db.fetch_one(
+            "SELECT id, status, attempts, progress, progress_message AS message, worker_id,"
+            " error_message AS error FROM public.tasks WHERE id = %s",
+            [id],
+        )
+        return State(**row | {"status": Status(row["status"])}) if row else None
+
     async def attempts(self, id: UUID) -> list[Row]:
         """The history of one task, oldest attempt first."""
         return await self._db.fetch(
@@ -241,7 +301,7 @@ class Tasks:
 
 
 async def _claimed(cursor: psycopg.AsyncCursor[Claimed]) -> list[Claimed]:
-    """All rows. One that Python can not hold, like a number of 400 digits, does not take its batch along."""
+    """All rows. One that Python cannot hold, like a number of 400 digits, does not take its batch along."""
     try:
         return await cursor.fetchall()
     except Exception:  # the rows are here already: it can only be about their values
@@ -279,17 +339,14 @@ def _check_copy(task: NewTask) -> None:
 
 
 def _copied(task: NewTask, names: Sequence[str]) -> Iterator[Any]:
+    texts = json_fields(task)
     for name in names:
-        value = getattr(task, name)
-        value = DEFAULTS.get(name) if value is None else value
-        yield Jsonb(value, dumps=dumps) if isinstance(value, dict) else value
+        value = texts.get(name, getattr(task, name))
+        yield _param(DEFAULTS.get(name) if value is None else value)
 
 
-def enqueue_sync(tasks: Sequence[NewTask], conn: psycopg.Connection[Any]) -> list[Enqueued]:
-    """Enqueue on the caller's own synchronous connection, in its transaction."""
-    with translated(), conn.cursor(row_factory=args_row(Enqueued)) as cursor:
-        cursor.execute(ENQUEUE, [encode(tasks)])
-        return as_given(tasks, cursor.fetchall())
+def _param(value: Any) -> Any:
+    return as_jsonb(value) if isinstance(value, dict | orjson.Fragment) else value
 
 
 async def _enqueue(tasks: Sequence[NewTask], conn: psycopg.AsyncConnection[Any]) -> list[Enqueued]:
@@ -309,60 +366,29 @@ def _plain_insert(task: NewTask) -> bool:
 
 def _insert(task: NewTask) -> tuple[UUID, str, list[Any]]:
     """One task without a dedup_key as a plain INSERT, which costs half of what the function for many does."""
-    task.check()
-    _json(task)
     fields = _fields(task)
     delay = fields.pop("delay", None)
     id = fields.setdefault("id", new_id())
     columns, values = ", ".join(fields), ", ".join(["%s"] * len(fields))
     if delay is not None:
         columns, values = columns + ", run_at", values + ", shiftboss.now() + %s"
-    params = [Jsonb(value, dumps=dumps) if isinstance(value, dict) else value for value in fields.values()]
+    params = [_param(value) for value in fields.values()]
     sql = f"INSERT INTO public.tasks ({columns}) VALUES ({values})"  # noqa: S608 - our own names
     return id, sql, params if delay is None else [*params, delay]
 
 
 def encode(tasks: Sequence[NewTask]) -> Jsonb:
     """The JSON that shiftboss.enqueue() takes; parents before their children."""
-    for task in tasks:
-        task.check()
-        _json(task)
-    return Jsonb([_fields(task) for task in _parents_first(tasks)], dumps=dumps)
+    return Jsonb([_fields(task) for task in parents_first(tasks)], dumps=dumps)
 
 
 def as_given(tasks: Sequence[NewTask], rows: list[Enqueued]) -> list[Enqueued]:
     """What came back for `encode(tasks)`, in the order of `tasks`."""
-    ordered = _parents_first(tasks)
+    ordered = parents_first(tasks)
     if ordered is tasks:
         return rows
     made = {id(task): row for task, row in zip(ordered, rows, strict=True)}
     return [made[id(task)] for task in tasks]
-
-
-def _parents_first(tasks: Sequence[NewTask]) -> Sequence[NewTask]:
-    """The very same, if no parent comes after its child."""
-    here = {task.id: task for task in tasks if task.id is not None}
-    if _in_order(tasks, set(here)):
-        return tasks
-    try:
-        order = TopologicalSorter(
-            {id: [p for p in t.depends_on or () if p in here] for id, t in here.items()}
-        )
-        ranked = [here[id] for id in order.static_order()]
-    except CycleError as error:
-        raise UsageError(
-            "tasks depend on each other in a cycle: " + " → ".join(map(str, error.args[1]))
-        ) from None
-    return [*ranked, *(task for task in tasks if task.id is None)]
-
-
-def _in_order(tasks: Sequence[NewTask], coming: set[UUID]) -> bool:
-    for task in tasks:
-        if task.depends_on and not coming.isdisjoint(task.depends_on):
-            return False
-        if task.id is not None:
-            coming.discard(task.id)
-    return True
 
 
 def as_json(task: NewTask) -> dict[str, Any]:
@@ -372,29 +398,9 @@ def as_json(task: NewTask) -> dict[str, Any]:
 
 
 def _fields(task: NewTask) -> dict[str, Any]:
-    return {name: value for name in NewTask.__slots__ if (value := getattr(task, name)) is not None}
-
-
-def _json(task: NewTask) -> Jsonb:
-    """The task's params as JSON, refused if they are not; how large they may be, the database knows."""
-    try:
-        orjson.dumps(task.params, option=orjson.OPT_NON_STR_KEYS)
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"params of {task.task_type} are not JSON: {error}") from None
-    return Jsonb(task.params)
-
-
-def dumps(value: Any) -> bytes:
-    """JSON that PostgreSQL can store."""
-    text = orjson.dumps(value, default=_plain, option=orjson.OPT_NON_STR_KEYS)
-    if b"\\u0000" in text:
-        raise UsageError(
-            "a NUL character can not be stored in PostgreSQL", hint="remove \\x00 from the task's text"
-        )
-    return text
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, timedelta):
-        return f"{value.total_seconds()} seconds"
-    raise TypeError(f"{type(value).__name__} is not JSON")
+    """The terms of a task, checked; params and metadata are JSON text."""
+    task.check()
+    given = {name: value for name in NewTask.__slots__ if (value := getattr(task, name)) is not None}
+    if task.dedup_key is not None:
+        given["dedup_key"] = codec.current().dedup_key(task.dedup_key)
+    return given | json_fields(task)

@@ -30,7 +30,7 @@ class Tokens:
         return secret
 
     async def create_session(self, principal: Principal, lifetime: timedelta) -> str:
-        """A secret for a browser that stands for this principal, as long as his token does."""
+        """A secret for a browser that stands for this principal, as long as the token does."""
         secret = secrets.token_urlsafe(32)
         await self._store(secret, principal.name, principal.role, lifetime, "session", principal.id)
         return secret
@@ -54,7 +54,7 @@ class Tokens:
         return row["n"] if row else 0
 
     async def has_tokens(self) -> bool:
-        """Whether there is any token that opens the admin service."""
+        """Whether a token of the admin service was ever made; it then asks for one for good."""
         row = await self._db.fetch_one("SELECT shiftboss.has_tokens() AS has")
         return bool(row and row["has"])
 

@@ -10,6 +10,7 @@ from uuid import UUID
 from psycopg.types.json import Jsonb
 
 from shiftboss.db.connection import Row
+from shiftboss.model.errors import DatabaseError
 from shiftboss.model.worker import Member, Orders
 
 if TYPE_CHECKING:
@@ -23,9 +24,12 @@ class Workers:
         self._db = db
 
     async def register(self, member: Member) -> None:
-        """Join the fleet, or come back under the same name: what the former self held is lost."""
+        """Join the fleet, or come back under the same name: what the former self held is lost.
+
+        Refused if another process, which was there when this one started, registered under this name.
+        """
         await self._db.execute(
-            "SELECT shiftboss.register(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
+            "SELECT shiftboss.register(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
             [
                 member.id,
                 member.instance_type,
@@ -39,8 +43,11 @@ class Workers:
                 member.incarnation,
                 timedelta(seconds=member.lease_seconds),
                 member.metadata,
+                timedelta(seconds=member.age_seconds),
             ],
         )
+        if member.schemas:
+            await self._db.schemas.publish(member.id, member.schemas)
 
     async def beat(
         self,
@@ -62,29 +69,76 @@ class Workers:
         assert row is not None
         return Orders(**row)
 
+    async def beat_process(
+        self,
+        worker_id: str,
+        leases: Sequence[int] | None,
+        usage: dict[str, Any] | None,
+        stats: list[dict[str, Any]] | None,
+        incarnation: UUID | None,
+        *,
+        slot: Row | None = None,
+        process: Row | None = None,
+    ) -> tuple[Orders, Row]:
+        """`beat`, and keep the rows of the process; its orders, and what went wrong with the rows."""
+        held = None if leases is None else list(leases)
+        row = await self._db.fetch_one(
+            "SELECT * FROM shiftboss.beat_process(%s, %s, %s, %s, %s, %s, %s)",
+            [worker_id, held, usage, _rows(stats), incarnation, slot, process],
+        )
+        assert row is not None
+        trouble: Row = row.pop("trouble")
+        return Orders(**row), trouble
+
+    async def keep_process(self, slot: Row | None, process: Row | None) -> Row:
+        """Keep the rows of a process whose leases are renewed elsewhere; what went wrong with them."""
+        row = await self._db.fetch_one("SELECT shiftboss.keep_process(%s, %s) AS trouble", [slot, process])
+        assert row is not None
+        trouble: Row = row["trouble"]
+        return trouble
+
     async def count_work(self, worker_id: str, stats: list[dict[str, Any]]) -> None:
         """Add what a worker did to the statistics of this minute."""
         await self._db.execute("SELECT shiftboss.count_work(%s, %s)", [worker_id, _rows(stats)])
 
     async def leave(self, worker_id: str, status: str = "inactive", incarnation: UUID | None = None) -> int:
-        """Go, giving back without loss what is still held; how many tasks that was."""
+        """Go, giving back without loss what is still held; how many tasks that was.
+
+        Waits two seconds at most for a task that another session has locked.
+        """
         row = await self._db.fetch_one(
-            "SELECT shiftboss.leave(%s, %s, %s) AS n", [worker_id, status, incarnation]
+            "SELECT shiftboss.leave(%s, %s, %s) AS n FROM pg_catalog.set_config('lock_timeout', '2s', true)",
+            [worker_id, status, incarnation],
         )
         return row["n"] if row else 0
 
     async def lose_worker(
         self, worker_ids: Sequence[str], outcome: str = "lost", reason: str | None = None
     ) -> int:
-        """These are gone: their attempts are lost or crashed; how many tasks that was."""
+        """End every attempt of these workers, spent, whatever the cause; how many tasks that was."""
         row = await self._db.fetch_one(
             "SELECT shiftboss.lose_worker(%s, %s, %s) AS n", [list(worker_ids), outcome, reason]
         )
         return row["n"] if row else 0
 
+    async def worker_died(
+        self, worker_id: str, outcome: str, reason: str, suspects: Sequence[int] | None = None
+    ) -> int:
+        """End the attempts of a worker that is gone, so that only the task to blame spends one; how many."""
+        row = await self._db.fetch_one(
+            "SELECT shiftboss.worker_died(%s, %s, %s, %s::bigint[]) AS n",
+            [worker_id, outcome, reason, list(suspects or ())],
+        )
+        return row["n"] if row else 0
+
     async def rescue(self, limit: int = 1000) -> Row:
-        """One round of the rescuer; what it did."""
-        row = await self._db.fetch_one("SELECT * FROM shiftboss.rescue(%s)", [limit])
+        """One round of the rescuer; what it did. A round that times out is tried again with fewer tasks."""
+        try:
+            row = await self._db.fetch_one("SELECT * FROM shiftboss.rescue(%s)", [limit])
+        except DatabaseError as error:
+            if not error.timed_out or limit <= 1:
+                raise
+            return await self.rescue(max(limit // 10, 1))
         assert row is not None
         return row
 
@@ -99,6 +153,14 @@ class Workers:
         )
         await self._db.execute("SELECT pg_notify('shiftboss_orders', %s)", [worker_id])
         return changed > 0
+
+    async def health(self, worker_id: str | None = None) -> list[Row]:
+        """WorkerHealth of one worker or of all, by id."""
+        return await self._db.fetch(
+            "SELECT * FROM shiftboss.worker_health WHERE %(w)s::text IS NULL OR worker_id = %(w)s"
+            " ORDER BY worker_id",
+            {"w": worker_id},
+        )
 
     async def get(self, worker_id: str) -> Row | None:
         return await self._db.fetch_one("SELECT * FROM public.workers WHERE id = %s", [worker_id])

@@ -1,40 +1,87 @@
-"""Logs: readable on a terminal, JSON lines otherwise, always on stderr."""
+"""How our commands log: readable on a terminal, JSON lines otherwise, always on stderr."""
 
 from __future__ import annotations
 
-import io
 import logging
 import sys
-from typing import Any, TextIO, cast
+from datetime import UTC, datetime
+from typing import Any
 
-import structlog
+import orjson
+
+from shiftboss.log import Event
+
+# Libraries that tell of every request at the level `info`.
+CHATTY = ("httpx", "httpcore", "openai", "grpc", "urllib3", "uvicorn", "asyncio", "wordllama")
+COLORS = {"debug": "2", "info": "32", "warning": "33", "error": "31", "critical": "31"}
 
 
-class _Stderr(io.TextIOBase):
-    """Whatever stderr is when a line is written: it may have been replaced or closed since."""
+class _Stderr(logging.Handler):
+    """Writes to whatever stderr is at that moment: it may have been replaced or closed since."""
 
-    def write(self, text: str) -> int:
-        return 0 if sys.stderr.closed else sys.stderr.write(text)
+    def emit(self, record: logging.LogRecord) -> None:
+        if sys.stderr is not None and not sys.stderr.closed:
+            try:
+                sys.stderr.write(self.format(record) + "\n")
+                sys.stderr.flush()
+            except OSError:
+                self.handleError(record)
 
-    def flush(self) -> None:
-        if not sys.stderr.closed:
-            sys.stderr.flush()
+
+class _Format(logging.Formatter):
+    def __init__(self, bound: dict[str, Any]) -> None:
+        super().__init__()
+        self._bound = bound
+
+    def _parts(self, record: logging.LogRecord) -> tuple[str, str, str, dict[str, Any]]:
+        event = record.msg
+        text, fields = (event.text, event.fields) if isinstance(event, Event) else (record.getMessage(), {})
+        at = datetime.fromtimestamp(record.created, UTC).isoformat().replace("+00:00", "Z")
+        return at, record.levelname.lower(), text, self._bound | fields
+
+    def _traceback(self, record: logging.LogRecord) -> str | None:
+        return self.formatException(record.exc_info) if record.exc_info else None
+
+
+class JsonLines(_Format):
+    """One JSON object per line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        at, level, text, fields = self._parts(record)
+        line = fields | {"event": text, "level": level, "logger": record.name, "timestamp": at}
+        if (traceback := self._traceback(record)) is not None:
+            line["exception"] = traceback
+        return orjson.dumps(line, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+
+
+class Readable(_Format):
+    """For a person at a terminal."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        at, level, text, fields = self._parts(record)
+        told = " ".join(f"\033[36m{name}\033[0m={value}" for name, value in fields.items())
+        line = (
+            f"\033[2m{at}\033[0m \033[{COLORS.get(level, '0')}m{level:<8}\033[0m {text:<30} {told}".rstrip()
+        )
+        traceback = self._traceback(record)
+        return line if traceback is None else f"{line}\n{traceback}"
+
+
+def configured_level() -> str | None:
+    """The level that `configure_logs` has set in this process; None: it was not called."""
+    root = logging.getLogger()
+    ours = any(isinstance(one, _Stderr) for one in root.handlers)
+    return logging.getLevelName(root.level).lower() if ours else None
 
 
 def configure_logs(level: str = "info", **bound: Any) -> None:
-    """Set up structlog for this process; `bound` stands on every line."""
-    shared: list[Any] = [
-        structlog.contextvars.merge_contextvars,
-        structlog.processors.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-    ]
-    if sys.stderr.isatty():
-        last: list[Any] = [structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
-    else:
-        last = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
-    structlog.configure(
-        processors=shared + last,
-        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
-        logger_factory=structlog.PrintLoggerFactory(cast("TextIO", _Stderr())),
-    )
-    structlog.contextvars.bind_contextvars(**bound)
+    """Set up logging for this process, which is a command of ours; `bound` stands on every line."""
+    handler = _Stderr()
+    handler.setFormatter(Readable(bound) if sys.stderr.isatty() else JsonLines(bound))
+    root = logging.getLogger()
+    for former in [one for one in root.handlers if isinstance(one, _Stderr)]:
+        root.removeHandler(former)
+    root.addHandler(handler)
+    root.setLevel(level.upper())
+    for name in CHATTY:
+        logging.getLogger(name).setLevel(max(logging.WARNING, root.level))

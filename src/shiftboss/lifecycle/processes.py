@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import time
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -26,6 +30,15 @@ def identity(pid: int) -> str | None:
     return f"{pid}:{fields[19]}:{_boot()}"
 
 
+def age() -> float:
+    """Seconds for which this process has lived, by a clock that nobody sets."""
+    try:
+        ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+        return max(time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK"), 0.0)
+    except (OSError, AttributeError):
+        return max(time.time() - float(psutil.Process().create_time()), 0.0)
+
+
 def is_alive(name: str) -> bool:
     """Whether the process of that identity lives."""
     return identity(pid_of(name)) == name
@@ -38,6 +51,27 @@ def pid_of(name: str) -> int:
 @cache
 def _boot() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def own_name() -> dict[str, Any]:
+    """What tells this process apart from any other, for `known_dead` to judge later."""
+    pid = os.getpid()
+    return {"host": socket.gethostname(), "pid": pid, "process": identity(pid), "machine": _machine()}
+
+
+def known_dead(name: dict[str, Any]) -> bool:
+    """Whether the process of that `own_name` has certainly ended: it ran on this machine and is gone."""
+    machine, process = _machine(), str(name.get("process") or "")
+    return machine is not None and name.get("machine") == machine and process != "" and not is_alive(process)
+
+
+@cache
+def _machine() -> str | None:
+    """The boot and the pid namespace: within them a pid means the same process. None: not to be told here."""
+    try:
+        return f"{_boot()} {Path('/proc/self/ns/pid').readlink()}"
+    except OSError:
+        return None
 
 
 def _identity_elsewhere(pid: int) -> str | None:

@@ -10,9 +10,9 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
-import structlog
+from shiftboss.log import get_logger
 
-log = structlog.get_logger()
+log = get_logger(__name__)
 
 
 class Service(ABC):

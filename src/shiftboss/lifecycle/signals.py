@@ -12,7 +12,7 @@ from types import FrameType
 
 @contextmanager
 def stop_on_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """Within the block, SIGTERM and SIGINT call `stop`; once more, and the process ends without a word."""
+    """Within the block, SIGTERM and SIGINT call `stop`. A second signal ends the process at once."""
     loop = asyncio.get_running_loop()
     asked = False
 

@@ -1,1 +1,1 @@
-"""The words of the house: tasks, workers, slots, runs, states, errors, settings. Pure, without I/O."""
+"""The models: tasks, workers, slots, runs, states, errors, settings. Pure, without I/O."""

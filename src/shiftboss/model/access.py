@@ -25,12 +25,13 @@ class Forbidden(ShiftbossError):
 
 
 class Principal(NamedTuple):
-    """Somebody who was recognised. `id` is that of his token or session; None for the machine's own user."""
+    """Who acts, and from where. `id` is that of a token or session, None for a user of this machine."""
 
     name: str
     role: Role
     id: UUID | None = None
     kind: str = "token"
+    source: str | None = None
 
     def may(self, role: Role) -> bool:
         return _RANK[self.role] >= _RANK[role]

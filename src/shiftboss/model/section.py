@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field
+
+if TYPE_CHECKING:
+    from shiftboss.model.settings import Settings
 
 Secret = Annotated[str | None, Field(repr=False)]
 
 
 class Section(BaseModel):
-    """What a room may be told. A section may hold sections: `ai.openai.model`."""
+    """The settings of one package. A section may hold sections: `ai.openai.model`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """This section of the settings; its defaults where nobody set any."""
+        for name in type(settings).model_fields:
+            if isinstance(value := getattr(settings, name), cls):
+                return value
+        return cls()

@@ -1,204 +1,210 @@
-"""All settings: one section per room. Flags win over the environment, that over the file, that over defaults.
+"""All settings: one section per package. A flag wins over the environment, the environment over the file.
 
-A room adds its settings as fields of its section below. The key `worker.slots` is `[worker] slots` in
-`shiftboss.toml` (or `[tool.shiftboss.worker]` in `pyproject.toml`) and `SHIFTBOSS_WORKER_SLOTS` outside.
+The key `worker.batch` is `[worker] batch` in `shiftboss.toml` (`[tool.shiftboss.worker]` in `pyproject.toml`)
+and `SHIFTBOSS_WORKER_BATCH` in the environment. Extensions bring sections of their own; read one with
+`AISettings.of(settings)`.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationError, create_model
 
+from shiftboss.extension import load, named
 from shiftboss.model.errors import ConfigError
 from shiftboss.model.section import Secret, Section
-from shiftboss.model.settings_ai import AISettings
 from shiftboss.model.sources import Found, from_environment, from_file, nearest
+
+
+def _words(value: Any) -> Any:
+    """A list written in one line."""
+    return value.replace(",", " ").split() if isinstance(value, str) else value
 
 
 class DatabaseSettings(Section):
     """Which PostgreSQL, and how many connections to it."""
 
     url: Secret = None
-    """None: the embedded server."""
+    """Connection URL of your PostgreSQL. Not set: the embedded server."""
     direct_url: Secret = None
-    """For LISTEN, where `url` leads to a transaction pooler."""
+    """URL that bypasses a transaction pooler, for LISTEN. Without it, processes behind a pooler poll once a
+    second."""
     pooled: bool = False
-    """True: `url` leads to a transaction pooler, so no statement is prepared; set worker.listen to false as
-    well where there is no direct_url."""
+    """Treat `url` as a transaction pooler even if it is not recognised as one."""
+    read_url: Secret = None
+    """URL of a streaming replica for lists and figures (page, API, metrics). Not set: the primary."""
+    read_lag_seconds: float = Field(default=10.0, gt=0)
+    """If the replica is further behind than this, the primary is read instead."""
     pool_size: int = Field(default=10, ge=1, le=1000)
+    """Maximum number of connections that a process opens."""
+    linger_seconds: float = Field(default=600.0, ge=0)
+    """How long the embedded server stays up after its last user."""
 
 
 class WorkerSettings(Section):
     """Workers that run tasks."""
 
     concurrency: int = Field(default=10, ge=1, le=10_000)
-    """Tasks at a time in one process."""
+    """Tasks that one process runs at a time."""
     batch: int = Field(default=500, ge=1, le=10_000)
-    """Most tasks to claim at once; how many are claimed ahead follows from how long they take."""
+    """Maximum number of tasks per claim. How many are claimed ahead depends on how long tasks take."""
     beat_seconds: float = Field(default=5.0, gt=0)
+    """Interval between heartbeats."""
     lease_seconds: float = Field(default=30.0, gt=0)
-    """Without a beat for this long, the worker's tasks go to others; it stops itself before."""
+    """A worker without a heartbeat for this long loses its tasks to other workers. It stops itself before
+    that."""
     poll_seconds: float = Field(default=1.0, gt=0)
+    """Interval between looks for work while no notification arrives."""
     grace_seconds: float = Field(default=20.0, ge=0)
-    """After a signal to stop: time for running tasks to end before they are given back."""
+    """Time for running tasks to finish after a signal to stop; then they return to the queue."""
     listen: bool = True
-    """False: poll only, as behind a transaction pooler without a direct_url."""
+    """Wake up on notifications. False: poll only."""
+    task_logs: bool = True
+    """Keep what handlers log with their task; `shiftboss logs` shows it."""
     region: str | None = None
+    """Where this worker runs. Tasks that name a region prefer workers of that region."""
     ai_providers: tuple[str, ...] = ()
+    """AI providers that this worker can reach, for tasks that require one."""
     features: tuple[str, ...] = ()
+    """Capabilities that tasks can require, by name."""
     speed: Literal["fast", "standard", "thorough"] = "standard"
+    """Tasks of high priority go to fast workers first."""
     gpu: bool = False
+    """Whether this worker has a GPU, for tasks that require one."""
+    engine: str | None = Field(default=None, min_length=1)
+    """NAME or NAME=ADDRESS: connect to this engine, and run the tasks that name it and no others."""
     max_memory_mb: int | None = Field(default=None, ge=1)
-    """Over this the worker claims nothing new until it is below again; a handler's child process is ended."""
+    """Above this, the worker claims nothing new, and a handler in a child process is killed."""
     max_cpu_percent: float | None = Field(default=None, gt=0)
+    """Above this, the worker claims nothing new."""
+    max_tasks: int | None = Field(default=None, ge=1)
+    """Take this many tasks, finish them and exit."""
+    exit_when_empty: bool = False
+    """Exit when nothing is ready and nothing runs, for jobs that are started when there is work."""
     max_abandoned: int = Field(default=100, ge=1)
-    """Threads can not be killed: after giving up this many handlers that went on after their time, the worker
-    finishes what it has and ends, for a new process to take its place."""
+    """Threads cannot be killed. After abandoning this many handlers that exceeded their timeout, the worker
+    finishes its other tasks and exits; its supervisor starts a new process."""
+
+
+class TasksSettings(Section):
+    """What may be enqueued."""
+
+    strict: bool = False
+    """Refuse a task whose type no worker has published. False: warn."""
 
 
 class SupervisorSettings(Section):
     """Slots on this host and their restarts."""
 
     host: str | None = Field(default=None, min_length=1)
-    """This host's name in the fleet; None: what the machine calls itself."""
+    """Name of this host in the fleet. Not set: the machine's host name."""
     queues: dict[str, int] = Field(default_factory=dict)
-    """How many slots to keep, by queue."""
+    """How many worker processes (slots) to keep, by queue."""
     check_seconds: float = Field(default=10.0, gt=0)
+    """Interval between checks of the worker processes."""
     timeout_seconds: float = Field(default=30.0, gt=0)
-    """A process without a beat for this long is hung."""
+    """A process without a heartbeat for this long is hung and is replaced."""
     start_seconds: float = Field(default=30.0, gt=0)
-    """Time for the first beat."""
+    """Time until the first heartbeat of a new process."""
+    start_max_seconds: float = Field(default=300.0, gt=0)
+    """The same for a process that is visibly busy starting: it uses the processor, or waits for it."""
     stop_seconds: float = Field(default=30.0, gt=0)
-    """Time to end after SIGTERM, before SIGKILL; more than the worker's own grace."""
+    """Time between SIGTERM and SIGKILL. Keep it above `worker.grace_seconds`."""
     kill_seconds: float = Field(default=5.0, ge=0)
     """The same for a hung process."""
     drain_seconds: float = Field(default=600.0, gt=0)
-    """Time for a process that is replaced or no longer wanted to finish what it has."""
+    """Time for a process that is being replaced to finish its tasks."""
     restart_limit: int = Field(default=5, ge=0)
+    """Restarts within the window before a slot becomes `failed`."""
     restart_window_seconds: float = Field(default=300.0, gt=0)
+    """The window in which restarts are counted."""
     restart_delay_seconds: float = Field(default=1.0, gt=0)
+    """Pause before the first restart; it doubles with each further one."""
     restart_delay_max_seconds: float = Field(default=60.0, gt=0)
+    """Longest pause before a restart."""
     max_memory_mb: int | None = Field(default=None, ge=1)
-    """A process over this is replaced."""
+    """Replace a process that uses more."""
     max_tasks: int | None = Field(default=None, ge=1)
+    """Replace a process after this many tasks."""
     max_age_seconds: float | None = Field(default=None, gt=0)
+    """Replace a process that is older."""
 
 
 class LeaderSettings(Section):
     """What one elected process does for the whole fleet, and how long history is kept."""
 
     elect_seconds: float = Field(default=1.0, gt=0)
-    """How often to ask whether the leader is still there."""
+    """How often a process checks whether the leader is alive."""
+    lease_seconds: float = Field(default=6.0, gt=0)
+    """A leader that does not renew its lease for this long is replaced."""
     crash_check_seconds: float = Field(default=10.0, gt=0)
+    """Interval between checks for crashed slots."""
     crash_timeout_seconds: float = Field(default=30.0, gt=0)
-    """A slot without a beat for this long is crashed, if its supervisor is silent as well."""
+    """A slot without a heartbeat for this long is crashed, if its supervisor is silent as well."""
     rescue_seconds: float = Field(default=2.0, gt=0)
-    """How long after the end of its lease a silent worker's tasks may still wait."""
-    prune_seconds: float = Field(default=60.0, gt=0)
+    """How often tasks of workers whose lease has ended are returned to the queue."""
+    prune_seconds: float = Field(default=5.0, gt=0)
+    """Interval between deletions of old rows."""
     keep_tasks_days: float = Field(default=7.0, gt=0)
     """Finished tasks are deleted after this."""
     keep_events_days: float = Field(default=30.0, gt=0)
-    """Events, statistics and the rows of forgotten slots."""
-
-
-class CoordinatorSettings(Section):
-    """The gRPC service, how workers reach it, and the leader's duties."""
-
-    host: str = "127.0.0.1"
-    port: int = Field(default=50051, ge=0, le=65535)
-    require_token: bool = True
-    """False: whoever can connect may be a worker; allowed on loopback only."""
-    tls_cert: Path | None = None
-    tls_key: Path | None = None
-    tls_client_ca: Path | None = None
-    """Workers must show a certificate that this authority signed (mTLS)."""
-    max_message_bytes: int = Field(default=4 * 1024 * 1024, ge=64 * 1024, le=256 * 1024 * 1024)
-    calls_per_second: float = Field(default=200.0, gt=0)
-    """Of one worker, stream messages included; short bursts of five times that are fine."""
-    heartbeat_seconds: float = Field(default=5.0, gt=0)
-    lease_seconds: float = Field(default=30.0, gt=0)
-    accept_seconds: float = Field(default=5.0, gt=0)
-    poll_seconds: float = Field(default=1.0, gt=0)
-
-    token: Secret = None
-    """What a worker shows to the coordinator."""
-    ca: Path | None = None
-    """A worker's: the authority that signed the coordinator's certificate. Setting it turns TLS on."""
-    client_cert: Path | None = None
-    client_key: Path | None = None
+    """Events, statistics and rows of former slots are deleted after this."""
 
 
 class AutoscaleSettings(Section):
     """How many workers there should be."""
 
     enabled: bool = False
+    """Change the number of workers with the load."""
     queue: str = "default"
+    """The queue to watch."""
     min_workers: int = Field(default=1, ge=0)
+    """Fewest workers."""
     max_workers: int = Field(default=10, ge=1, le=10_000)
+    """Most workers."""
     target_queue_depth: int = Field(default=10, ge=1)
-    """Waiting tasks per worker that are as they should be."""
+    """Waiting tasks per worker to aim for."""
     scale_up_threshold: float = Field(default=0.8, gt=0)
-    """Of the target depth: above it there are too few workers."""
+    """Add workers above this fraction of the target depth."""
     scale_down_threshold: float = Field(default=0.3, ge=0)
-    """Of the target depth: below it there may be too many."""
+    """Remove workers below this fraction of the target depth."""
     cooldown_seconds: float = Field(default=60.0, ge=0)
+    """Time between two changes."""
     max_age_seconds: float = Field(default=60.0, gt=0)
-    """A task that waits longer calls for more workers, however few wait."""
+    """Add workers when a task waits longer than this, however few tasks wait."""
     every_seconds: float = Field(default=10.0, gt=0)
+    """Interval between decisions."""
 
 
-class AdminSettings(Section):
-    """The HTTP API and the dashboard."""
+class AlertSettings(Section):
+    """What is announced, and to whom. The leader's settings decide."""
 
-    host: str = "127.0.0.1"
-    port: int = Field(default=8888, ge=0, le=65535)
-    auth: Literal["auto", "required"] = "auto"
-    """auto: on loopback, nobody is asked for a token until there is one."""
-    session_hours: float = Field(default=12.0, gt=0)
-    failures_per_minute: int = Field(default=10, ge=1)
-    """Wrong tokens from one address before it has to wait."""
-    hide_payloads: bool = False
-    """Do not show params and results of tasks."""
-    tls_cert: Path | None = None
-    tls_key: Path | None = None
-
-
-class JournalSettings(Section):
-    """The journal pipeline."""
+    webhooks: tuple[Annotated[str, Field(pattern=r"^https?://")], ...] = Field(default=(), repr=False)
+    """URLs that get a POST when an alert starts and when it ends. Slack's incoming webhooks accept it."""
+    secret: Secret = None
+    """Signs deliveries as standardwebhooks.com describes: `whsec_` and base64."""
+    task: str | None = None
+    """Type of a task to enqueue for each announcement; its params have `alert`."""
+    thresholds: dict[str, float] = Field(default_factory=dict)
+    """Thresholds by name of the rule; `shiftboss alerts rules` lists them."""
+    off: tuple[str, ...] = ()
+    """Names of rules to switch off."""
+    every_seconds: float = Field(default=15.0, gt=0)
+    """Interval between evaluations."""
 
 
-class BotsSettings(Section):
-    """The place bots."""
+class EncryptionSettings(Section):
+    """Encryption of what tasks carry, before it leaves the process."""
 
-    config_dir: Path | None = None
-    """Where cities.yml and categories.yml are; None: ./config, else the ones in the package."""
-    modules: tuple[str, ...] = ()
-    """Modules with bots of yours."""
-    queue: str = "default"
-    source: str = "https://overpass-api.de/api/interpreter"
-    """Where discovery looks: an Overpass URL or a GeoJSON file."""
-    user_agent: str = "shiftboss"
-    http_timeout: float = Field(default=10.0, gt=0)
-    host_pause: float = Field(default=1.0, ge=0)
-    """Seconds between two requests to one host."""
-    private_sites: bool = False
-    """Look at websites on addresses inside this network, too."""
-    stale_days: float = Field(default=30.0, gt=0)
-
-
-class VectorizerSettings(Section):
-    """Embeddings that follow tables."""
-
-    lease: float = Field(default=180.0, gt=0)
-    """Seconds after which a row claimed by a worker that died is claimed again."""
-    poll: float = Field(default=5.0, gt=0)
-    """Seconds between looks for work that no notification told of."""
-    run_seconds: float = Field(default=60.0, gt=0)
-    """How long one task of the fleet works at one vectorizer before it makes room for others."""
+    keys: Annotated[tuple[str, ...], Field(repr=False), BeforeValidator(_words)] = ()
+    """32 bytes in base64 each: the first encrypts, all decrypt. Separate several by spaces or commas."""
+    hmac_key: Secret = None
+    """Hides dedup keys; None: the last of `keys`, which must stay while tasks with such keys wait."""
 
 
 class Settings(BaseModel):
@@ -207,17 +213,16 @@ class Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     data_dir: Path | None = None
+    """Folder of the embedded server and of undelivered results. Not set: a folder of the user, shared by all
+    projects."""
     database: DatabaseSettings = DatabaseSettings()
+    tasks: TasksSettings = TasksSettings()
     worker: WorkerSettings = WorkerSettings()
     supervisor: SupervisorSettings = SupervisorSettings()
     leader: LeaderSettings = LeaderSettings()
-    coordinator: CoordinatorSettings = CoordinatorSettings()
     autoscale: AutoscaleSettings = AutoscaleSettings()
-    admin: AdminSettings = AdminSettings()
-    ai: AISettings = AISettings()
-    journal: JournalSettings = JournalSettings()
-    bots: BotsSettings = BotsSettings()
-    vectorizer: VectorizerSettings = VectorizerSettings()
+    alerts: AlertSettings = AlertSettings()
+    encryption: EncryptionSettings = EncryptionSettings()
 
     _sources: dict[str, str] = PrivateAttr(default_factory=dict)
 
@@ -225,19 +230,29 @@ class Settings(BaseModel):
     def load(cls, environ: Mapping[str, str] | None = None, folder: Path | None = None) -> Self:
         """Read file and environment; every unknown key is an error that names the nearest right one."""
         environ = os.environ if environ is None else environ
-        keys = cls.keys()
+        complete = cls.complete()
+        keys = _keys(complete)
         found = from_file(environ, folder or Path.cwd(), keys) | from_environment(environ, keys)
         try:
-            settings = cls.model_validate(_nested(found))
+            settings = complete.model_validate(_nested(found))
         except ValidationError as error:
             raise _explain(error, found) from error
         settings._sources = {key: entry.source for key, entry in found.items()}
         return settings
 
     @classmethod
+    @cache
+    def complete(cls) -> type[Self]:
+        """The same with the sections of all extensions."""
+        sections: dict[str, Any] = {
+            name: (kind, kind()) for name, kind in ((n, load(t)) for n, t in named("settings").items())
+        }
+        return create_model("Settings", __base__=cls, **sections)
+
+    @classmethod
     def keys(cls) -> list[str]:
         """Every key, dotted: `data_dir`, `database.url` and so on."""
-        return _keys(cls)
+        return _keys(cls.complete())
 
     def value_of(self, key: str) -> Any:
         value: Any = self
@@ -249,9 +264,21 @@ class Settings(BaseModel):
         """Where the value comes from: a flag, a variable, a file, or `default`."""
         return self._sources.get(self._known(key), "default")
 
+    def changed(self, key: str, value: Any, source: str) -> Self:
+        """The same settings with one other value, such as a flag gave it."""
+        *sections, name = self._known(key).split(".")
+        models: list[BaseModel] = [self]
+        for section in sections:
+            models.append(getattr(models[-1], section))
+        for model, field in zip(reversed(models), reversed([*sections, name]), strict=True):
+            value = type(model).model_validate(model.model_dump() | {field: value})
+        settings: Self = value
+        settings._sources = self._sources | {key: source}
+        return settings
+
     @classmethod
     def is_secret(cls, key: str) -> bool:
-        model: type[BaseModel] = cls
+        model: type[BaseModel] = cls.complete()
         *sections, name = key.split(".")
         for section in sections:
             model = _section(model, section) or model

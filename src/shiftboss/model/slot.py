@@ -1,4 +1,4 @@
-"""Slots: the state machine, the restart policy, and when silence means death. Pure: time comes in."""
+"""Slots: their states, the restart policy, and when silence means death. Pure: time comes in."""
 
 from __future__ import annotations
 
@@ -10,24 +10,13 @@ from enum import StrEnum
 
 
 class SlotStatus(StrEnum):
+    """The states of a slot; `shiftboss.may_become` has the transitions between them."""
+
     STARTING = "starting"
     HEALTHY = "healthy"
     STOPPING = "stopping"
     CRASHED = "crashed"
     FAILED = "failed"
-
-    def may_become(self, other: SlotStatus) -> bool:
-        """Whether the state machine has this arrow. Out of failed there is only the manual restart."""
-        return self is other or other in ARROWS[self]
-
-
-ARROWS: dict[SlotStatus, frozenset[SlotStatus]] = {
-    SlotStatus.STARTING: frozenset({SlotStatus.HEALTHY, SlotStatus.CRASHED}),
-    SlotStatus.HEALTHY: frozenset({SlotStatus.STOPPING, SlotStatus.CRASHED}),
-    SlotStatus.STOPPING: frozenset({SlotStatus.CRASHED}),
-    SlotStatus.CRASHED: frozenset({SlotStatus.STARTING, SlotStatus.FAILED}),
-    SlotStatus.FAILED: frozenset({SlotStatus.STARTING, SlotStatus.CRASHED}),
-}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -51,7 +51,7 @@ def from_file(environ: Mapping[str, str], folder: Path, keys: list[str]) -> dict
     for key, value in _flat(table, keys):
         if key not in keys:
             raise ConfigError(f"unknown setting {key!r} in {path}", hint=nearest(key, keys))
-        if key == "data_dir" and isinstance(value, str):
+        if key in ("data_dir", "ai.prompts") and isinstance(value, str):
             value = str(path.parent / Path(value).expanduser())  # the project's, wherever we are called
         found[key] = Found(value, str(path))
     return found
@@ -110,4 +110,4 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
-        raise ConfigError(f"can not read {path}: {error}") from error
+        raise ConfigError(f"cannot read {path}: {error}") from error

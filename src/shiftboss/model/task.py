@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import IntEnum, StrEnum
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
@@ -31,8 +31,10 @@ class Priority(IntEnum):
     URGENT = 15
 
 
-HIGHEST_PRIORITY = 100
-LONGEST = timedelta(days=3650)  # of a timeout or a pause
+# Bounds of the terms of a task. The database has the same, whichever client enqueues; a test compares them.
+RANGES = {"priority": (0, 100), "max_attempts": (1, 1000)}
+LONGEST = timedelta(days=3600)  # of a timeout or a pause: PostgreSQL counts ten years of twelve times 30 days
+SENSIBLE = (datetime(2000, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC))
 # Bytes that the database's indexes have room for.
 MAX_BYTES = {"task_type": 500, "queue": 500, "dedup_key": 1000, "concurrency_key": 1000}
 
@@ -66,6 +68,9 @@ class NewTask:
     deadline: datetime | None = None
     timeout: timedelta | None = None
     dedup_key: str | None = None
+    dedup_for: timedelta | None = None
+    debounce: timedelta | None = None
+    debounce_max: timedelta | None = None
     concurrency_key: str | None = None
     max_attempts: int | None = None
     backoff: timedelta | None = None
@@ -84,11 +89,11 @@ class NewTask:
             raise UsageError("a task needs a task_type", hint="name the handler that should run it")
         if not isinstance(self.params, dict):
             raise UsageError(f"params must be a mapping, not {type(self.params).__name__}")
-        if self.priority is not None and not 0 <= self.priority <= HIGHEST_PRIORITY:
-            raise UsageError(
-                f"priority {self.priority} is out of range",
-                hint=f"use 0 to {HIGHEST_PRIORITY}; Low 1, Normal 5, High 10, Urgent 15",
-            )
+        for name, (low, high) in RANGES.items():
+            number = getattr(self, name)
+            if number is not None and not low <= number <= high:
+                named = "; Low 1, Normal 5, High 10, Urgent 15" if name == "priority" else ""
+                raise UsageError(f"{name} {number} is out of range", hint=f"use {low} to {high}{named}")
         for name, most in MAX_BYTES.items():
             text = getattr(self, name)
             # no character takes more than four bytes: short texts need not be encoded
@@ -99,14 +104,33 @@ class NewTask:
     def _check_times(self) -> None:
         for name, moment in (("run_at", self.run_at), ("deadline", self.deadline)):
             if moment is not None and moment.tzinfo is None:
-                raise UsageError(f"{moment} has no time zone", hint="use datetime.now(UTC) and the like")
-            if moment is not None and not 2000 < moment.year < 2200:
+                raise UsageError(
+                    f"{moment} has no time zone", hint="use an aware datetime, such as datetime.now(UTC)"
+                )
+            if moment is not None and not SENSIBLE[0] < moment < SENSIBLE[1]:
                 raise UsageError(f"{name} {moment:%Y-%m-%d} is not a sensible time")
         for name, span in (("timeout", self.timeout), ("backoff_max", self.backoff_max)):
             if span is not None and span > LONGEST:
                 raise UsageError(f"{name} is longer than {LONGEST.days} days")
+        self._check_unique()
         if self.run_at is not None and self.delay is not None:
             raise UsageError("give run_at or delay, not both")
+
+    def _check_unique(self) -> None:
+        for name in ("dedup_for", "debounce", "debounce_max"):
+            span: timedelta | None = getattr(self, name)
+            if span is None:
+                continue
+            if self.dedup_key is None:
+                raise UsageError(f"{name} needs a dedup_key", hint="it says which tasks are the same")
+            if not timedelta() < span <= LONGEST:
+                raise UsageError(f"{name} must be greater than zero, and at most {LONGEST.days} days")
+        if self.dedup_for is not None and self.debounce is not None:
+            raise UsageError("give dedup_for or debounce, not both", hint="one keeps the first, one the last")
+        if self.debounce_max is not None and self.debounce is None:
+            raise UsageError(
+                "debounce_max is the longest that debounce may take", hint="give debounce as well"
+            )
 
 
 def storable(text: str) -> str:
@@ -115,11 +139,19 @@ def storable(text: str) -> str:
 
 
 class Unreadable(dict[str, Any]):
-    """In place of params that Python can not hold: the task can only fail, for this reason."""
+    """In place of params that Python cannot hold: the task can only fail, for this reason."""
 
     def __init__(self, reason: str) -> None:
         super().__init__()
         self.reason = reason
+
+
+class Unparsed(dict[str, Any]):
+    """In place of params or metadata that this process only hands on: their JSON text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.text = text
 
 
 class Enqueued(NamedTuple):
@@ -127,10 +159,14 @@ class Enqueued(NamedTuple):
 
     id: UUID
     created: bool
+    warning: str | None = None
 
 
 class Claimed(NamedTuple):
-    """A task in a worker's hands. `lease` is the identity of this claim: nothing is reported without it."""
+    """A task in a worker's hands. `lease` is the identity of this claim: nothing is reported without it.
+
+    Its fields are those of the SQL type `shiftboss.claimed_task` and of the message `Assignment`.
+    """
 
     id: UUID
     lease: int
@@ -165,6 +201,8 @@ class Fail(NamedTuple):
     error: str
     kind: Literal["failed", "timeout", "lost", "crashed"] = "failed"
     retry: bool = True
+    after: float | None = None
+    """Seconds until the next attempt; None: as the task's backoff says."""
 
 
 class Postpone(NamedTuple):
@@ -178,7 +216,13 @@ class Cancelled(NamedTuple):
     """The handler stopped because it was asked to."""
 
 
-Outcome = Complete | Fail | Postpone | Cancelled
+class Suspended(NamedTuple):
+    """Give the task back until all of these have ended: times, events or child tasks. Spends no attempt."""
+
+    waits: list[dict[str, Any]]
+
+
+Outcome = Complete | Fail | Postpone | Cancelled | Suspended
 
 
 class Report(NamedTuple):
@@ -195,6 +239,24 @@ class Result(NamedTuple):
     id: UUID
     status: str
     result: Any
+    error: str | None
+
+    @property
+    def done(self) -> bool:
+        return self.status in FINAL
+
+
+class State(NamedTuple):
+    """How a task stands: what changes while it is followed."""
+
+    id: UUID
+    status: Status
+    attempts: int
+    """Attempts that failed or were lost."""
+    progress: int | None
+    """Percent, as far as the running attempt has reported it."""
+    message: str | None
+    worker_id: str | None
     error: str | None
 
     @property

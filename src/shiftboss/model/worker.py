@@ -1,4 +1,4 @@
-"""Workers: what one can do, how loaded it is, and what its beat brings home."""
+"""Workers: what one can do, how loaded it is, and the orders that a heartbeat returns."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ class Capabilities:
     """What a worker declares. `task_types` None: any."""
 
     task_types: list[str] | None = None
+    versions: dict[str, list[str]] = field(default_factory=dict)
+    """Versions of task types that it can continue, where a type has versions."""
     ai_providers: list[str] = field(default_factory=list)
     max_concurrent_tasks: int = 1
     processing_speed: Speed = "standard"
@@ -28,6 +30,8 @@ class Capabilities:
         }
         if self.task_types is not None:
             value["task_types"] = self.task_types
+        if self.versions:
+            value["versions"] = self.versions
         return value
 
 
@@ -57,6 +61,10 @@ class Member:
     incarnation: UUID | None = None
     lease_seconds: float = 30.0
     metadata: dict[str, Any] = field(default_factory=dict)
+    age_seconds: float = 0.0
+    """For how long its process has lived."""
+    schemas: list[dict[str, Any]] = field(default_factory=list)
+    """The arguments of its task types: `name`, `schema` (JSON Schema) and `version`."""
 
 
 class Orders(NamedTuple):

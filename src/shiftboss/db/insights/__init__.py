@@ -6,9 +6,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from shiftboss.db.insights.condition import Condition
+from shiftboss.db.insights.encryption import key_names
+from shiftboss.db.insights.errors import Errors
+from shiftboss.db.insights.failures import Failures
+from shiftboss.db.insights.figures import Figures
 from shiftboss.db.insights.fleet import Fleet
+from shiftboss.db.insights.life import Life
 from shiftboss.db.insights.overview import Overview
-from shiftboss.db.insights.providers import Providers
+from shiftboss.db.insights.samples import Samples
 from shiftboss.db.insights.series import Series
 from shiftboss.db.insights.tasklist import BadCursor, TaskFilter, TaskList, TaskPage
 
@@ -24,10 +29,29 @@ class Insights:
     def __init__(self, db: Database) -> None:
         self._db = db
 
+    async def keys(self) -> dict[str, int]:
+        """How many stored values need each encryption key, by its name."""
+        return await key_names(self._db)
+
     @cached_property
     def tasks(self) -> TaskList:
         """Lists of tasks by filter, and one task with its attempts and reasons."""
         return TaskList(self._db)
+
+    @cached_property
+    def life(self) -> Life:
+        """One task: its steps, its stream, events about it, and the tasks around it."""
+        return Life(self._db)
+
+    @cached_property
+    def failures(self) -> Failures:
+        """Failed tasks, grouped by error."""
+        return Failures(self._db)
+
+    @cached_property
+    def errors(self) -> Errors:
+        """Groups of errors, one per cause."""
+        return Errors(self._db)
 
     @cached_property
     def fleet(self) -> Fleet:
@@ -35,14 +59,19 @@ class Insights:
         return Fleet(self._db)
 
     @cached_property
-    def series(self) -> Series:
-        """What was done when, how fast, how often in vain."""
-        return Series(self._db)
+    def figures(self) -> Figures:
+        """What /metrics shows, at a bounded cost."""
+        return Figures(self._db)
 
     @cached_property
-    def providers(self) -> Providers:
-        """AI providers and the cache of their answers."""
-        return Providers(self._db)
+    def samples(self) -> Samples:
+        """Memory and load of workers over the last half hour."""
+        return Samples(self._db)
+
+    @cached_property
+    def series(self) -> Series:
+        """Throughput, duration and failures over time."""
+        return Series(self._db)
 
     @cached_property
     def overview(self) -> Overview:

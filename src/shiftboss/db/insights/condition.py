@@ -30,7 +30,7 @@ _DEAD = """SELECT schemaname || '.' || relname AS name, n_live_tup AS live, n_de
       AND n_dead_tup > 10000 AND n_dead_tup > n_live_tup
     ORDER BY n_dead_tup DESC LIMIT 10"""
 _UNDONE = """SELECT l.queue, l.task_type, count(*) AS tasks, min(t.id::text) AS example
-    FROM shiftboss.lanes l CROSS JOIN LATERAL (
+    FROM shiftboss.every_lane() l CROSS JOIN LATERAL (
         SELECT t.id FROM public.tasks t WHERE t.status = 'Queued' AND t.hold IS NULL
             AND shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires) = l.lane
         LIMIT 1000) t
@@ -38,6 +38,23 @@ _UNDONE = """SELECT l.queue, l.task_type, count(*) AS tasks, min(t.id::text) AS 
         AND (w.queues IS NULL OR l.queue = ANY (w.queues))
         AND (w.capabilities -> 'task_types' IS NULL OR w.capabilities -> 'task_types' ? l.task_type))
     GROUP BY 1, 2 ORDER BY 1, 2 LIMIT 50"""
+
+# The documented indexes. A database that had one of that name before the first migration kept its own.
+INDEXES = {
+    "idx_tasks_status_worker": ("public.tasks", ["status", "worker_id"]),
+    "idx_tasks_queued_created": ("public.tasks", ["created_at"]),
+    "idx_tasks_running_started": ("public.tasks", ["generation_started_at"]),
+    "idx_workers_status_heartbeat": ("public.workers", ["status", "last_heartbeat"]),
+    "idx_tasks_claim_optimization": ("public.tasks", ["status", "created_at"]),
+}
+_COLUMNS = """SELECT c.relname AS name, i.indrelid::regclass::text AS on_table,
+        ARRAY(SELECT coalesce(a.attname::text, 'an expression')
+              FROM unnest(i.indkey::int2[]) WITH ORDINALITY k (number, n)
+              LEFT JOIN pg_catalog.pg_attribute a
+                  ON a.attrelid = i.indrelid AND a.attnum = k.number AND k.number > 0
+              WHERE k.n <= i.indnkeyatts ORDER BY k.n) AS columns
+    FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid
+    WHERE c.relnamespace = 'public'::regnamespace AND c.relname = ANY (%s)"""
 
 
 class Condition:
@@ -49,6 +66,16 @@ class Condition:
         row = await self._db.fetch_one(_SERVER)
         assert row is not None
         return row
+
+    async def strange_indexes(self) -> list[Row]:
+        """Documented indexes that are missing (`columns` is None) or have other columns than documented."""
+        rows = await self._db.fetch(_COLUMNS, [list(INDEXES)])
+        there = {row["name"]: row["columns"] for row in rows}
+        return [
+            {"name": name, "table": table, "wanted": wanted, "columns": there.get(name)}
+            for name, (table, wanted) in INDEXES.items()
+            if there.get(name) != wanted
+        ]
 
     async def clock_difference(self) -> float:
         """Seconds by which the database's clock is ahead of this machine's, to within the round trip."""
@@ -66,6 +93,13 @@ class Condition:
     async def bloat(self) -> list[Row]:
         """Tables of ours with more dead rows than live ones."""
         return await self._db.fetch(_DEAD)
+
+    async def unusable(self, limit: int = 10) -> tuple[int, list[Row]]:
+        """How many rows of an older `tasks` table no worker can take, and the oldest of them."""
+        rows = await self._db.fetch(
+            "SELECT *, count(*) OVER () AS n FROM shiftboss.unusable_tasks LIMIT %s", [limit]
+        )
+        return (rows[0]["n"] if rows else 0), rows
 
     async def undone(self) -> list[Row]:
         """Kinds of waiting tasks that no active worker serves; of each at most 1000 are counted."""

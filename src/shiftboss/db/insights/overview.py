@@ -8,13 +8,15 @@ from shiftboss.db.connection import Row
 from shiftboss.db.insights.fleet import Fleet
 from shiftboss.db.insights.kept import Kept
 from shiftboss.db.insights.series import Series
+from shiftboss.extension import contributions, load, named
 
 if TYPE_CHECKING:
     from shiftboss.db.database import Database
 
-# By the index on waiting tasks, however many there are.
+# By the index on waiting tasks, however many there are. Suspended ones wait for no worker.
 _OLDEST = """SELECT coalesce(greatest(extract(epoch FROM shiftboss.now() - min(created_at)), 0), 0)::float8
-    AS seconds FROM public.tasks WHERE status = 'Queued'"""
+    AS seconds FROM public.tasks
+    WHERE status = 'Queued' AND (hold IS NULL OR hold NOT IN ('sleep', 'event', 'child'))"""
 _STALE = """SELECT worker_id, health_status, heartbeat_age_seconds FROM public.active_workers_health
     WHERE health_status IN ('STALE_HEARTBEAT', 'NO_HEARTBEAT') ORDER BY worker_id LIMIT 50"""
 _STUCK = """SELECT id, task_type, worker_id, generation_started_at,
@@ -41,25 +43,43 @@ class Overview:
         return await self._counts.get(fresh=fresh)
 
     async def alerts(self) -> list[dict[str, Any]]:
-        """What somebody should look at, worst first; `subject` is the id that leads to the cause."""
+        """What somebody should look at, worst first; `subject` is the id that leads to the cause.
+
+        What is found just now, and what the rules found: those are looked at by the leader.
+        """
+        firing = {(row["rule"], row["subject"]): row for row in await self._db.alerts.firing()}
+        now = await self._now()
+        for one in now:
+            known = firing.pop((one["rule"], one["subject"] or ""), None)
+            one["since"] = known["started_at"] if known else None
+        ruled = [
+            alert(row["severity"], row["rule"], row["subject"] or None, row["message"], command=row["advice"])
+            | {"since": row["started_at"]}
+            for row in firing.values()
+        ]
+        return sorted([*now, *ruled], key=lambda one: str(one["severity"]))
+
+    async def _now(self) -> list[dict[str, Any]]:
         return [
             *(
-                _alert("critical", row["alert"], row["component"], row["message"])
+                alert("critical", row["alert"], row["component"], row["message"])
                 for row in await self._db.health.alerts()
             ),
             *(
-                _alert("warning", "budget_spent", row["provider"], _spent(row))
-                for row in await self._db.insights.providers.status()
-                if row["daily_budget"] is not None and row["spend_today"] >= row["daily_budget"]
-            ),
-            *(
-                _alert("warning", "stale_worker", row["worker_id"], _silence(row))
+                alert("warning", "stale_worker", row["worker_id"], _silence(row), command="shiftboss health")
                 for row in await self._db.fetch(_STALE)
             ),
             *(
-                _alert("warning", "stuck_task", str(row["id"]), _running(row))
+                alert(
+                    "warning",
+                    "stuck_task",
+                    str(row["id"]),
+                    _running(row),
+                    command=f"shiftboss tasks show {row['id']}",
+                )
                 for row in await self._db.fetch(_STUCK)
             ),
+            *[one for find in contributions("alerts") for one in await find(self._db)],
         ]
 
     async def snapshot(self) -> dict[str, Any]:
@@ -77,22 +97,37 @@ class Overview:
                 "oldest_seconds": oldest["seconds"],
             },
             "latency": await self._series.latency(),
-            "current_runs": await self._db.runs.active(),
+            **await self.extras(),
         }
 
+    async def extras(self) -> dict[str, Any]:
+        """What extensions add to the snapshot; the documented `current_runs` is there in any case."""
+        parts = {key: await load(target)(self._db) for key, target in named("snapshot").items()}
+        return {"current_runs": []} | parts
 
-def _alert(severity: str, kind: str, subject: str | None, message: str) -> dict[str, Any]:
-    return {"severity": severity, "kind": kind, "subject": subject, "message": message}
+
+def alert(
+    severity: str,
+    kind: str,
+    subject: str | None,
+    message: str,
+    advice: str | None = None,
+    *,
+    command: str | None = None,
+    rule: str | None = None,
+) -> dict[str, Any]:
+    """One thing that somebody should look at; `advice` says what to do, `command` can be run as it is.
+
+    `rule` names the rule that finds the same, if its own name is another one than `kind`.
+    """
+    about = {"severity": severity, "kind": kind, "subject": subject, "message": message}
+    return about | {"advice": advice, "command": command, "rule": rule or kind}
 
 
 def _silence(row: Row) -> str:
     if row["heartbeat_age_seconds"] is None:
         return f"worker {row['worker_id']} never sent a beat"
     return f"worker {row['worker_id']} has been silent for {row['heartbeat_age_seconds']:.0f} s"
-
-
-def _spent(row: Row) -> str:
-    return f"{row['provider']} has spent {row['spend_today']:.2f} of {row['daily_budget']:.2f} dollars today"
 
 
 def _running(row: Row) -> str:

@@ -1,4 +1,4 @@
-"""What was done when, how fast, how often in vain: from the statistics, never from the whole history."""
+"""Throughput, duration and failures over time, from the statistics and never from the whole history."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from shiftboss.db.connection import Row
+from shiftboss.db.insights.kept import Kept
 from shiftboss.model.task import BUCKETS
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 class Series:
     def __init__(self, db: Database) -> None:
         self._db = db
+        self._kept: dict[tuple[timedelta, timedelta], Kept[list[dict[str, Any]]]] = {}
 
     async def throughput(
         self, span: timedelta, step: timedelta, *, queue: str | None = None, task_type: str | None = None
@@ -28,13 +30,26 @@ class Series:
         )
         return [_point(row, step) for row in rows]
 
-    async def totals(self) -> list[Row]:
-        """Everything ever counted, per worker and task type: the counters of /metrics."""
-        return await self._db.fetch(
-            "SELECT worker_id, task_type, sum(completed)::bigint AS completed, sum(failed)::bigint AS failed,"
-            " sum(seconds) AS seconds, shiftboss.sum_buckets(buckets) AS buckets"
-            " FROM shiftboss.stats GROUP BY worker_id, task_type ORDER BY worker_id, task_type"
+    async def kept_throughput(self, span: timedelta, step: timedelta) -> list[dict[str, Any]]:
+        """The same for pages that look often: made again only as often as its cost allows."""
+        if (span, step) not in self._kept:
+            self._kept[span, step] = Kept(lambda: self.throughput(span, step), 50.0)
+        return await self._kept[span, step].get()
+
+    async def per_queue(self, minutes: int = 60, points: int = 20) -> dict[str, list[int]]:
+        """How many tasks ended in each queue, by equal parts of the last minutes, oldest first."""
+        rows = await self._db.fetch(
+            "SELECT queue, pg_catalog.width_bucket(pg_catalog.date_part('epoch', shiftboss.now() - minute),"
+            " 0, %(seconds)s, %(points)s) AS part, sum(completed + failed)::bigint AS ended"
+            " FROM shiftboss.stats"
+            " WHERE minute > shiftboss.now() - pg_catalog.make_interval(secs => %(seconds)s) GROUP BY 1, 2",
+            {"seconds": minutes * 60.0, "points": points},
         )
+        found: dict[str, list[int]] = {}
+        for row in rows:
+            series = found.setdefault(row["queue"], [0] * points)
+            series[points - min(max(row["part"], 1), points)] += row["ended"]
+        return found
 
     async def per_worker(self, since: datetime) -> dict[str, Row]:
         rows = await self._db.fetch(
@@ -45,7 +60,7 @@ class Series:
         return {row["worker_id"]: row for row in rows}
 
     async def latency(self, sample: int = 1000) -> dict[str, float | None]:
-        """Of the newest completed tasks of the last hour, to the millisecond, whoever ran them."""
+        """Of the newest completed tasks of the last hour, to the millisecond, of all workers."""
         row = await self._db.fetch_one(
             "SELECT * FROM shiftboss.latency(%s)",
             [sample],

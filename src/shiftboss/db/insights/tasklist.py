@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from shiftboss.db.connection import Row
+from shiftboss.model.codec import shown
 from shiftboss.model.errors import UsageError
 
 if TYPE_CHECKING:
@@ -33,7 +34,9 @@ ORDER: dict[str, str] = {
     "Cancelled": "generation_processed_at",
 }
 
-_COLUMNS = f"""id, status, task_type, queue, priority, left(params::text, {PREVIEW}) AS params_preview,
+# Sealed params are cut when they are open.
+_COLUMNS = f"""id, status, task_type, queue, priority,
+    CASE WHEN params ? '$enc' THEN params::text ELSE left(params::text, {PREVIEW}) END AS params_preview,
     attempts, max_attempts, coalesce(worker_id, last_worker_id) AS worker_id, created_at,
     generation_started_at AS started_at, generation_processed_at AS ended_at, run_at, error_message,
     wait_reason, progress, progress_message, run_id, tenant,
@@ -125,6 +128,8 @@ class TaskList:
             f" ORDER BY at DESC, id DESC LIMIT {int(limit)}",
             params,
         )
+        for row in rows:
+            row["params_preview"] = shown(row["params_preview"])[:PREVIEW]
         if len(rows) == limit or outer == "true":
             return rows, None
         end = await self._db.fetch_one(
@@ -166,7 +171,8 @@ class TaskList:
 
     async def types(self) -> list[str]:
         """Task types that are known, for a choice."""
-        rows = await self._db.fetch("SELECT DISTINCT task_type FROM shiftboss.lanes ORDER BY 1 LIMIT 1000")
+        names = "SELECT DISTINCT task_type FROM shiftboss.every_lane() ORDER BY 1 LIMIT 1000"
+        rows = await self._db.fetch(names)
         return [row["task_type"] for row in rows]
 
 

@@ -1,0 +1,56 @@
+"""Alerts that fire or have fired, and their announcements: one method per SQL function."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from psycopg.types.json import Jsonb
+
+from shiftboss.db.connection import Row
+
+if TYPE_CHECKING:
+    from shiftboss.db.database import Database
+
+
+class Alerts:
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    async def settle(
+        self, rules: Sequence[str], found: list[dict[str, Any]], targets: Sequence[str], task: str | None
+    ) -> list[Row]:
+        """Start and end alerts by what these rules found; the announcements that follow."""
+        return await self._db.fetch(
+            "SELECT * FROM shiftboss.settle_alerts(%s, %s, %s, %s)",
+            [list(rules), Jsonb(found), list(targets), task],
+        )
+
+    async def take_deliveries(self, targets: Sequence[str]) -> list[Row]:
+        """Announcements to these targets that are due."""
+        return await self._db.fetch("SELECT * FROM shiftboss.take_deliveries(%s)", [list(targets)])
+
+    async def delivered(self, id: int, error: str | None = None) -> None:
+        """How an attempt to deliver went."""
+        await self._db.fetch("SELECT shiftboss.delivered(%s, %s)", [id, error])
+
+    async def firing(self) -> list[Row]:
+        """Alerts that have not ended, the worst and oldest first."""
+        query = (
+            "SELECT * FROM shiftboss.alerts WHERE ended_at IS NULL ORDER BY severity, started_at LIMIT 200"
+        )
+        return await self._db.fetch(query)
+
+    async def latest(self, limit: int = 50) -> list[Row]:
+        """All alerts, the newest first."""
+        return await self._db.fetch(
+            "SELECT * FROM shiftboss.alerts ORDER BY started_at DESC, id DESC LIMIT %s", [limit]
+        )
+
+    async def undelivered(self) -> list[Row]:
+        """Announcements that failed at least once and are not delivered."""
+        return await self._db.fetch(
+            "SELECT d.*, a.rule"
+            " FROM shiftboss.alert_deliveries d JOIN shiftboss.alerts a ON a.id = d.alert_id"
+            " WHERE d.delivered_at IS NULL AND d.attempts > 1 ORDER BY d.id DESC LIMIT 50"
+        )

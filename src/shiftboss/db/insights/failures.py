@@ -1,0 +1,34 @@
+"""Groups of errors that some task still waits in to be retried, for the list of tasks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shiftboss.db.insights.kept import Kept
+
+if TYPE_CHECKING:
+    from shiftboss.db.database import Database, Row
+
+GROUPS = 8
+LOOKED_AT = 2000
+
+# Bounded: the newest groups, and the newest attempts of each. The last attempt of a task decides its group.
+_OPEN = f"""SELECT g.id, g.error_type, g.place, g.message, g.last_seen, g.task_types, g.task_id, f.tasks
+    FROM (SELECT * FROM shiftboss.error_groups ORDER BY last_seen DESC LIMIT 50) g
+    CROSS JOIN LATERAL (
+        SELECT count(*) AS tasks FROM (
+            SELECT a.task_id, a.ended_at FROM shiftboss.past_attempts a WHERE a.error_group = g.id
+            ORDER BY a.ended_at DESC LIMIT {LOOKED_AT}) a
+        JOIN public.tasks t ON t.id = a.task_id AND t.status = 'Failed'
+        WHERE NOT EXISTS (SELECT FROM shiftboss.past_attempts later
+            WHERE later.task_id = a.task_id AND later.ended_at > a.ended_at)) f
+    WHERE f.tasks > 0 ORDER BY f.tasks DESC, g.last_seen DESC LIMIT {GROUPS}"""  # noqa: S608 -- figures of ours
+
+
+class Failures:
+    def __init__(self, db: Database) -> None:
+        self._groups: Kept[list[Row]] = Kept(lambda: db.fetch(_OPEN))
+
+    async def groups(self) -> list[Row]:
+        """The groups with the most failed tasks, and how many those are."""
+        return await self._groups.get()

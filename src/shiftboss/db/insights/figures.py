@@ -1,0 +1,36 @@
+"""The figures behind /metrics. None reads the history or the whole backlog."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from shiftboss.db.database import Database, Row
+
+#: So many waiting tasks are counted for a scrape. Beyond that the leader's last count of a queue is shown.
+COUNTED = 2000
+QUEUES = 200
+
+_QUEUES = """SELECT q.name, CASE WHEN q.more THEN greatest(q.queued, c.queued) ELSE q.queued END AS queued,
+        coalesce(q.oldest_seconds, 0) AS oldest_seconds
+    FROM shiftboss.queues_within(%s) q LEFT JOIN shiftboss.queue_counts c ON c.queue = q.name
+    ORDER BY 2 DESC NULLS LAST, 1 LIMIT %s"""
+
+
+class Figures:
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    async def fleet(self) -> Row:
+        """Workers, running tasks and counters of the whole fleet."""
+        row = await self._db.fetch_one("SELECT * FROM shiftboss.fleet_metrics()")
+        assert row is not None
+        return row
+
+    async def work(self) -> list[Row]:
+        """Attempts by worker and task type, with their histogram; departed workers are left out."""
+        return await self._db.fetch("SELECT * FROM shiftboss.work_metrics()")
+
+    async def queues(self) -> list[Row]:
+        """Depth of each queue and the age of its oldest ready task; the 200 longest."""
+        return await self._db.fetch(_QUEUES, [COUNTED, QUEUES])

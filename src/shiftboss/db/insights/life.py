@@ -1,0 +1,88 @@
+"""The life of one task: its steps and waits, its stream, events about it, and the tasks around it."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+if TYPE_CHECKING:
+    from shiftboss.db.database import Database, Row
+
+LEVELS = 3
+MOST = 60
+SHOWN_STEPS = 300
+SHOWN_PARTS = 500
+LARGEST_RESULT = 20_000
+
+# Recursive queries produce only the rows that are fetched, so the LIMITs bound the work in a wide graph.
+_NEAR = """
+WITH RECURSIVE above(id, depth) AS (
+    SELECT %(id)s::uuid, 0
+    UNION
+    SELECT p.id, a.depth - 1 FROM above a CROSS JOIN LATERAL (
+        SELECT unnest(t.depends_on) AS id FROM public.tasks t WHERE t.id = a.id
+        UNION ALL SELECT s.task_id FROM shiftboss.steps s WHERE s.child_id = a.id) p
+    WHERE a.depth > -%(levels)s
+), below(id, depth) AS (
+    SELECT %(id)s::uuid, 0
+    UNION
+    SELECT c.id, b.depth + 1 FROM below b CROSS JOIN LATERAL (
+        SELECT t.id FROM public.tasks t WHERE t.depends_on @> ARRAY[b.id]
+        UNION ALL
+        SELECT s.child_id FROM shiftboss.steps s WHERE s.task_id = b.id AND s.child_id IS NOT NULL) c
+    WHERE b.depth < %(levels)s
+), near AS (
+    SELECT id, min(abs(depth)) AS distance FROM (
+        (SELECT * FROM above LIMIT %(most)s) UNION ALL (SELECT * FROM below LIMIT %(most)s)) n GROUP BY id
+)
+SELECT t.id, t.task_type, t.status, t.depends_on,
+    ARRAY(SELECT s.child_id FROM shiftboss.steps s
+        WHERE s.task_id = t.id AND s.child_id IS NOT NULL) AS children
+FROM near n JOIN public.tasks t ON t.id = n.id ORDER BY n.distance, t.created_at, t.id LIMIT %(most)s
+"""
+_STEPS = """
+SELECT kind, name, ordinal, state, attempt, started_at, ended_at, until, event_key, child_id, question,
+    schema, answered_by, result IS NOT NULL AS has_result,
+    CASE WHEN pg_column_size(result) < %(largest)s THEN result END AS result
+FROM shiftboss.steps WHERE task_id = %(id)s AND ordinal > 0
+ORDER BY started_at DESC, ended_at DESC, name, ordinal LIMIT %(limit)s
+"""
+
+
+class Life:
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    async def relatives(self, id: UUID) -> list[Row]:
+        """The task and those around it, nearest first, at most 60: id, type, status, parents, children."""
+        return await self._db.fetch(_NEAR, {"id": id, "levels": LEVELS, "most": MOST})
+
+    async def steps(self, id: UUID) -> list[Row]:
+        """The newest steps and waits, oldest first. A result that is too large to show is left out."""
+        given = {"id": id, "limit": SHOWN_STEPS, "largest": LARGEST_RESULT}
+        return (await self._db.fetch(_STEPS, given))[::-1]
+
+    async def parts(self, id: UUID) -> list[Row]:
+        """The end of what the task emitted, oldest first: seq, attempt, restart, part, at."""
+        rows = await self._db.fetch(
+            "SELECT seq, attempt, restart, part, at FROM shiftboss.parts WHERE task_id = %s"
+            " ORDER BY seq DESC LIMIT %s",
+            [id, SHOWN_PARTS],
+        )
+        return rows[::-1]
+
+    async def events(self, id: UUID) -> list[Row]:
+        """The newest events of the fleet about this task."""
+        return await self._db.fetch(
+            "SELECT * FROM shiftboss.events WHERE task_id = %s ORDER BY id DESC LIMIT 50", [id]
+        )
+
+    async def logs(self, id: UUID, limit: int) -> list[Row]:
+        """The end of what the task logged, oldest first: id, attempt, step, at, level, message, dropped."""
+        rows = await self._db.fetch(
+            "SELECT id, attempt, step, at, level, message, dropped FROM shiftboss.task_logs"
+            " WHERE task_id = %s ORDER BY id DESC LIMIT %s",
+            [id, limit],
+        )
+        return [row | {"level": logging.getLevelName(row["level"]).lower()} for row in rows[::-1]]

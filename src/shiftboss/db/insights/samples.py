@@ -1,0 +1,44 @@
+"""What workers used over the last half hour: memory and load."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shiftboss.db.insights.kept import Kept
+
+if TYPE_CHECKING:
+    from shiftboss.db.database import Database
+
+POINTS = 30
+_SERIES = """
+SELECT worker_id, width_bucket(extract(epoch FROM shiftboss.now() - at), 0, 1800, %(points)s) AS part,
+    avg(memory_mb)::float8 AS memory_mb, avg(cpu_percent)::float8 AS cpu_percent
+FROM shiftboss.worker_samples WHERE at > shiftboss.now() - interval '30 minutes' GROUP BY 1, 2
+"""
+Lines = dict[str, dict[str, list[float | None]]]
+
+
+class Samples:
+    def __init__(self, db: Database) -> None:
+        self._db = db
+        self._kept: Kept[Lines] = Kept(self._read)
+
+    async def take(self) -> int:
+        """Note what every active worker uses now; how many there are."""
+        row = await self._db.fetch_one("SELECT shiftboss.sample_workers() AS n")
+        return int(row["n"]) if row else 0
+
+    async def lines(self) -> Lines:
+        """Per worker `memory_mb` and `cpu_percent`, one value per minute, oldest first; None: not known."""
+        return await self._kept.get()
+
+    async def _read(self) -> Lines:
+        found: Lines = {}
+        for row in await self._db.fetch(_SERIES, {"points": POINTS}):
+            lines = found.setdefault(
+                row["worker_id"], {name: [None] * POINTS for name in ("memory_mb", "cpu_percent")}
+            )
+            at = POINTS - min(max(row["part"], 1), POINTS)
+            for name, line in lines.items():
+                line[at] = row[name]
+        return found

@@ -1,0 +1,59 @@
+"""Leases by name: one method per SQL function of the same name."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID
+
+from shiftboss.db.connection import Row
+
+if TYPE_CHECKING:
+    from shiftboss.db.database import Database
+
+
+class Held(NamedTuple):
+    """Who has a lease."""
+
+    token: UUID
+    holder: dict[str, Any]
+
+
+class Leases:
+    """Everything that can be asked of `shiftboss.leases`."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    async def acquire_lease(
+        self,
+        name: str,
+        token: UUID,
+        holder: dict[str, Any],
+        duration: timedelta,
+        *,
+        event: str | None = None,
+        over: UUID | None = None,
+    ) -> Held | None:
+        """Take the lease if it is free; who has it now. None: it became free in this very moment."""
+        row = await self._db.fetch_one(
+            "SELECT * FROM shiftboss.acquire_lease(%s, %s, %s, %s, %s, %s)",
+            [name, token, holder, duration, event, over],
+        )
+        return None if row is None else Held(**row)
+
+    async def renew_lease(self, name: str, token: UUID) -> bool:
+        """Extend the lease. False: it is no longer held under this token."""
+        return await self._asked("renew_lease", name, token)
+
+    async def release_lease(self, name: str, token: UUID) -> bool:
+        """Give the lease up, for anybody to take at once. False: it was not held under this token."""
+        return await self._asked("release_lease", name, token)
+
+    async def all(self) -> list[Row]:
+        """Every lease with its holder, by name."""
+        return await self._db.fetch("SELECT * FROM shiftboss.leases ORDER BY name")
+
+    async def _asked(self, function: str, name: str, token: UUID) -> bool:
+        row = await self._db.fetch_one(f"SELECT shiftboss.{function}(%s, %s) AS done", [name, token])
+        return bool(row and row["done"])

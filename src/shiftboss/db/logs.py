@@ -1,0 +1,68 @@
+"""Logs of tasks: one method per SQL function, and a way to follow them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from shiftboss.db.connection import Row
+from shiftboss.model.codec import current
+from shiftboss.model.errors import NotFound
+from shiftboss.model.log import LogLine
+from shiftboss.model.task import FINAL
+
+if TYPE_CHECKING:
+    from shiftboss.db.database import Database
+
+APPEND = (
+    "SELECT shiftboss.append_logs(%s::uuid[], %s::int[], %s::text[], %s::timestamptz[], %s::int[],"
+    " %s::text[], %s::text[], %s::int[], %s::uuid[])"
+)
+#: Seconds between looks, and how long a finished task's last lines are waited for.
+SOONEST, LATEST, LAST_LINES = 0.1, 0.5, 1.0
+
+
+class Logs:
+    """What tasks have logged."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    async def append(self, lines: Sequence[LogLine], ended: Sequence[UUID] = ()) -> None:
+        """Store lines in this order; the logs of `ended` tasks are cut to their bound."""
+        columns = [list(column) for column in zip(*lines, strict=True)] if lines else [[] for _ in range(9)]
+        ids, _, attempts, steps, at, levels, loggers, messages, dropped = columns
+        moments = [datetime.fromtimestamp(seconds, UTC) for seconds in at]
+        texts = [current().text(message) for message in messages]
+        values = [ids, attempts, steps, moments, levels, loggers, texts, dropped, list(ended)]
+        await self._db.fetch(APPEND, values)
+
+    async def read(self, id: UUID, after: int = 0, limit: int = 500, level: int = 0) -> list[Row]:
+        """Lines behind number `after`, in order, of at least this level."""
+        rows = await self._db.fetch(
+            "SELECT * FROM shiftboss.read_logs(%s, %s, %s, %s)", [id, after, limit, level]
+        )
+        return [row | {"level": logging.getLevelName(row["level"]).lower()} for row in rows]
+
+    async def follow(self, id: UUID, after: int = 0, level: int = 0) -> AsyncIterator[Row]:
+        """All lines behind number `after`, as they come, until the task has ended."""
+        pause, quiet_since = SOONEST, time.monotonic()
+        while True:
+            status = await self._db.steps.status(id)
+            if status is None:
+                raise NotFound(f"there is no task {id}", hint="it may have been pruned")
+            rows = await self.read(id, after, level=level)
+            for row in rows:
+                after = row["id"]
+                yield row
+            if rows or status not in FINAL:
+                quiet_since = time.monotonic()
+            elif time.monotonic() - quiet_since > LAST_LINES:
+                return
+            pause = SOONEST if rows else min(pause * 1.5, LATEST)
+            await asyncio.sleep(pause)

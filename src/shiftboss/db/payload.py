@@ -1,0 +1,85 @@
+"""What a task carries as JSON, refused where PostgreSQL or JSON itself cannot hold it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any
+
+import orjson
+from psycopg import pq
+from psycopg.abc import Buffer
+from psycopg.adapt import Loader
+from psycopg.types.json import Jsonb
+
+from shiftboss.model import codec
+from shiftboss.model.errors import UsageError
+from shiftboss.model.task import NewTask, Unparsed
+
+__all__ = ["UnparsedLoader", "as_jsonb", "dumps", "json_fields"]
+
+
+class UnparsedLoader(Loader):
+    """Loads binary jsonb as its text, for a process that hands it on as it is."""
+
+    format = pq.Format.BINARY
+
+    def load(self, data: Buffer) -> Unparsed:
+        return Unparsed(bytes(data[1:]).decode())  # the first byte is the version of the format
+
+
+def json_fields(task: NewTask) -> dict[str, orjson.Fragment]:
+    """Params and metadata as JSON text, made once, or a refusal. The database limits their size."""
+    given = {"params": task.params, "metadata": task.metadata}
+    texts = {n: _text(task.task_type, n, value) for n, value in given.items() if value is not None}
+    if "params" in texts:
+        texts["params"] = codec.current().json(texts["params"])
+    return {name: orjson.Fragment(text) for name, text in texts.items()}
+
+
+def as_jsonb(value: dict[str, Any] | orjson.Fragment) -> Jsonb:
+    """A parameter for a column of type jsonb."""
+    return Jsonb(value, dumps=dumps)
+
+
+def _text(task_type: str, name: str, value: dict[str, Any]) -> bytes:
+    try:
+        text = orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"{name} of {task_type} are not JSON: {error}") from None
+    # orjson writes null for what JSON cannot hold
+    if b"null" in text and (where := _not_a_number(value, name)) is not None:
+        raise UsageError(
+            f"{where} of {task_type} is not a finite number: JSON has no NaN and no infinity",
+            hint="leave it out, or pass None",
+        )
+    return text
+
+
+def _not_a_number(value: Any, path: str) -> str | None:
+    """Where in a JSON value a NaN or an infinity is."""
+    if isinstance(value, float):
+        return None if math.isfinite(value) else path
+    inner: Iterable[tuple[str, Any]] = ()
+    if isinstance(value, dict):
+        inner = ((f"{path}.{key}", part) for key, part in value.items())
+    elif isinstance(value, list | tuple):
+        inner = ((f"{path}[{n}]", part) for n, part in enumerate(value))
+    return next((found for where, part in inner if (found := _not_a_number(part, where))), None)
+
+
+def dumps(value: Any) -> bytes:
+    """JSON that PostgreSQL can store."""
+    text = orjson.dumps(value, default=_plain, option=orjson.OPT_NON_STR_KEYS)
+    if b"\\u0000" in text:
+        raise UsageError(
+            "a NUL character cannot be stored in PostgreSQL", hint="remove \\x00 from the task's text"
+        )
+    return text
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, timedelta):
+        return f"{value.total_seconds()} seconds"
+    raise TypeError(f"{type(value).__name__} is not JSON")

@@ -1,0 +1,93 @@
+"""What each kind of database role needs, as SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+
+from psycopg import sql
+
+from shiftboss.db.connection import connect
+from shiftboss.extension import extensions
+from shiftboss.model.errors import UsageError
+
+ENQUEUED = (
+    "id", "task_type", "params", "queue", "priority", "origin", "tenant", "run_at", "deadline", "timeout",
+    "dedup_key", "concurrency_key", "max_attempts", "backoff", "backoff_factor", "backoff_max", "depends_on",
+    "on_dependency_failure", "requires", "region", "run_id", "metadata", "created_at",
+)  # fmt: skip
+PUBLIC = ("tasks", "workers", "health")
+VIEWS = (
+    "orchestrator_status", "active_workers_health", "recent_task_activity", "worker_performance",
+    "task_queue_analysis",
+)  # fmt: skip
+SECRET = ("access_tokens", "login_codes", "audit")
+SETTLED = ("settings", "migrations")  # a worker only reads these
+
+
+class Kind(StrEnum):
+    """Who a role is for, from the least rights to the most."""
+
+    ENQUEUE = "enqueue"
+    VIEWER = "viewer"
+    WORKER = "worker"
+    OPERATOR = "operator"
+    OWNER = "owner"
+
+
+async def grants(url: str, kind: Kind, role: str, *, apply: bool = False) -> str:
+    """The SQL that gives `role` what `kind` needs in this database; with `apply`, run as well."""
+    async with connect(url) as conn, conn.transaction():
+        present = "SELECT current_database() AS name, array_agg(nspname::text) AS schemas FROM pg_namespace"
+        row = await (await conn.execute(present)).fetchone()
+        if row is None or ("shiftboss" not in row["schemas"] and kind is not Kind.OWNER):
+            raise UsageError(
+                "this database has no Shiftboss schema yet", hint="run `shiftboss db migrate` first"
+            )
+        schemas = [name for name in _schemas() if name in row["schemas"]]
+        statements = _owner(row["name"], schemas) if kind is Kind.OWNER else _statements(kind, schemas)
+        text = [statement.format(role=sql.Identifier(role)).as_string(conn) for statement in statements]
+        for statement in text if apply else ():
+            await conn.execute(statement)
+    return "".join(f"{statement};\n" for statement in text)
+
+
+def _schemas() -> list[str]:
+    return ["shiftboss", "ai", *(schema for extension in extensions() for schema in extension.schemas)]
+
+
+def _statements(kind: Kind, schemas: list[str]) -> Iterator[sql.SQL]:
+    yield sql.SQL("GRANT USAGE ON SCHEMA public, " + ", ".join(schemas) + " TO {role}")
+    if kind is Kind.ENQUEUE:
+        yield sql.SQL(f"GRANT INSERT ({', '.join(ENQUEUED)}), SELECT (id) ON public.tasks TO {{role}}")
+    else:
+        yield from _tables(kind, schemas)
+    if kind is not Kind.VIEWER:
+        yield sql.SQL("GRANT EXECUTE ON FUNCTION shiftboss.enqueue(jsonb, int) TO {role}")
+
+
+def _tables(kind: Kind, schemas: list[str]) -> Iterator[sql.SQL]:
+    rights = "SELECT" if kind is Kind.VIEWER else "SELECT, INSERT, UPDATE, DELETE"
+    tables = (*PUBLIC, *(table for extension in extensions() for table in extension.tables))
+    own, views = (", ".join(f"public.{name}" for name in names) for names in (tables, VIEWS))
+    yield sql.SQL(f"GRANT {rights} ON {own} TO {{role}}")
+    yield sql.SQL(f"GRANT SELECT ON {views} TO {{role}}")
+    for schema in schemas:
+        yield sql.SQL(f"GRANT {rights} ON ALL TABLES IN SCHEMA {schema} TO {{role}}")
+        if kind is not Kind.VIEWER:
+            yield sql.SQL(f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA {schema} TO {{role}}")
+    if kind is not Kind.OPERATOR:
+        yield sql.SQL(f"REVOKE ALL ON {_ours(SECRET)} FROM {{role}}")
+    if kind is Kind.WORKER:
+        yield sql.SQL(f"REVOKE INSERT, UPDATE, DELETE ON {_ours(SETTLED)} FROM {{role}}")
+
+
+def _ours(names: tuple[str, ...]) -> str:
+    return ", ".join(f"shiftboss.{name}" for name in names)
+
+
+def _owner(database: str, schemas: list[str]) -> Iterator[sql.SQL]:
+    """To migrate a database that belongs to somebody else: what there is changes hands by hand."""
+    name = '"' + database.replace('"', '""').replace("{", "{{").replace("}", "}}") + '"'
+    yield sql.SQL(f"GRANT CONNECT, CREATE, TEMPORARY ON DATABASE {name} TO {{role}}")
+    yield sql.SQL("GRANT USAGE, CREATE ON SCHEMA public TO {role}")

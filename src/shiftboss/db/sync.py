@@ -1,0 +1,151 @@
+"""The database without an event loop: the same families and methods, which block."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import inspect
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
+from functools import wraps
+from types import TracebackType
+from typing import Any, Self, TypeVar, cast
+
+from shiftboss.db.database import Database
+
+T = TypeVar("T")
+
+
+class Background:
+    """An event loop in a thread of its own, started on first use. Safe to use from many threads."""
+
+    def __init__(self, name: str, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """`close` runs on the loop before it ends."""
+        self._name, self._close = name, close
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._lock = threading.Lock()
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the loop and wait for it."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._running()).result()
+
+    def iterate(self, values: AsyncIterator[T]) -> Iterator[T]:
+        """What an async iterator yields, one after the other."""
+        end = object()
+
+        async def following() -> T | object:
+            return await anext(values, end)
+
+        while (value := self.run(following())) is not end:
+            yield cast(T, value)
+
+    @contextmanager
+    def within(self, context: AbstractAsyncContextManager[T]) -> Iterator[T]:
+        """An async context manager as a plain one."""
+        value = self.run(_enter(context))
+        try:
+            yield value
+        except BaseException as error:
+            if not self.run(_leave(context, error)):
+                raise
+        else:
+            self.run(_leave(context, None))
+
+    def _running(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                threading.Thread(target=self._loop.run_forever, name=self._name, daemon=True).start()
+                atexit.register(self.close)
+            return self._loop
+
+    def close(self) -> None:
+        """End the thread; the next use starts another."""
+        with self._lock:
+            loop, self._loop = self._loop, None
+        if loop is not None:
+            atexit.unregister(self.close)
+            asyncio.run_coroutine_threadsafe(self._close(), loop).result(10)
+            loop.call_soon_threadsafe(loop.stop)
+
+
+async def _enter(context: AbstractAsyncContextManager[T]) -> T:
+    return await context.__aenter__()
+
+
+async def _leave(context: AbstractAsyncContextManager[Any], error: BaseException | None) -> bool:
+    return bool(await context.__aexit__(type(error) if error else None, error, None))
+
+
+class SyncFamily:
+    """An object of the database layer whose async methods block instead."""
+
+    def __init__(self, target: Any, background: Background) -> None:
+        self._target, self._background = target, background
+
+    def __repr__(self) -> str:
+        return f"<sync {self._target!r}>"
+
+    def __getattr__(self, name: str) -> Any:
+        return self._blocking(getattr(self._target, name))
+
+    def _blocking(self, value: Any) -> Any:
+        if callable(value):
+            return self._call(value)
+        ours = type(value).__module__.startswith("shiftboss.") and not isinstance(value, tuple | str)
+        return SyncFamily(value, self._background) if ours else value
+
+    def _call(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(method)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            result = method(*args, **kwargs)
+            if inspect.iscoroutine(result):
+                return self._background.run(result)
+            if hasattr(result, "__aenter__"):
+                return self._background.within(result)
+            if hasattr(result, "__anext__"):
+                return self._background.iterate(result)
+            return self._blocking(result)
+
+        return call
+
+
+class SyncDatabase(SyncFamily):
+    """An open database for code without an event loop.
+
+    >>> from shiftboss.db import SyncDatabase
+    >>> with SyncDatabase.open() as db:
+    ...     db.health.register_worker("worker:mail:0", pid=None)
+    ...     [row["status"] for row in db.health.get_all_workers()]
+    ['starting']
+    """
+
+    @classmethod
+    def open(cls, url: str | None = None, **options: Any) -> Self:
+        """Open `url`, else the settings' database, else the embedded server; as `Database.open`."""
+
+        async def close() -> None:
+            if opened:
+                await opened.pop().close()
+
+        opened: list[Database] = []
+        background = Background("shiftboss-database", close)
+        try:
+            opened.append(background.run(Database.open(url, **options)))
+        except BaseException:
+            background.close()
+            raise
+        return cls(opened[0], background)
+
+    def close(self) -> None:
+        """Close the database and end its thread."""
+        self._background.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

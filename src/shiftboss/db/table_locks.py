@@ -1,0 +1,72 @@
+"""The table locks of a migration, taken all at once before it changes anything.
+
+Sessions at work lock tables in other orders than a migration does: lock by lock they would deadlock. Here a
+wait is given up before the server looks for a deadlock, every lock is let go, and all are tried again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+import time
+from collections.abc import Iterable
+
+from psycopg import errors, sql
+
+from shiftboss.db.connection import Connection
+from shiftboss.model.errors import MigrationError
+
+PATIENCE = 60.0
+_CHANGED = re.compile(
+    r"^\s*(?:ALTER TABLE|UPDATE|INSERT INTO|DELETE FROM|CREATE (?:UNIQUE )?INDEX IF NOT EXISTS \w+ ON)"
+    r"\s+(?:IF EXISTS\s+)?(?:ONLY\s+)?(\w+\.\w+)",
+    re.MULTILINE,
+)
+_TRIGGER = re.compile(r"^CREATE (?:OR REPLACE )?TRIGGER [^;]*? ON (\w+\.\w+)", re.MULTILINE)
+_TABLES = """
+SELECT n.nspname AS schema, c.relname AS name FROM unnest(%s::text[]) w (name)
+JOIN pg_class c ON c.oid = to_regclass(w.name) AND c.relkind IN ('r', 'p')
+JOIN pg_namespace n ON n.oid = c.relnamespace
+ORDER BY 1, 2
+"""
+_WAIT = "SELECT extract(epoch FROM current_setting('deadlock_timeout')::interval) / 2 AS seconds"
+
+
+def changed_tables(migrations: Iterable[str]) -> set[str]:
+    """The tables that these migrations change, those included that they create."""
+    return {name for text in migrations for name in _CHANGED.findall(text)}
+
+
+def trigger_tables(functions: Iterable[str]) -> set[str]:
+    """The tables whose triggers are made again with the functions."""
+    return {name for text in functions for name in _TRIGGER.findall(text)}
+
+
+async def lock_tables(conn: Connection, names: Iterable[str], mode: str, patience: float = PATIENCE) -> None:
+    """Lock those that exist until the transaction ends. Raises if other sessions hold one for too long."""
+    found = await (await conn.execute(_TABLES, [sorted(names)])).fetchall()
+    if not found:
+        return
+    tables = sql.SQL(", ").join(sql.Identifier(row["schema"], row["name"]) for row in found)
+    lock = sql.SQL("LOCK TABLE {} IN {} MODE").format(tables, sql.SQL(mode))
+    row = await (await conn.execute(_WAIT)).fetchone()
+    wait = min(float(row["seconds"]) if row else 0.5, 0.5)
+    deadline = time.monotonic() + patience
+    while not await _locked(conn, lock, wait):
+        if time.monotonic() > deadline:
+            raise MigrationError(
+                f"other transactions held tables for {patience:.0f} seconds: nothing was changed",
+                hint="end transactions that are open for long (see pg_stat_activity), and migrate again",
+            )
+        await asyncio.sleep(random.uniform(0.2, 1.0))  # others get their turn
+
+
+async def _locked(conn: Connection, lock: sql.Composed, wait: float) -> bool:
+    await conn.execute("SELECT set_config('lock_timeout', %s, true)", [f"{max(int(wait * 1000), 1)}ms"])
+    try:
+        async with conn.transaction():
+            await conn.execute(lock)
+    except (errors.LockNotAvailable, errors.DeadlockDetected):
+        return False
+    return True
