@@ -4,22 +4,32 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import logging
 import os
 import signal
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import reduce
 from typing import Any, BinaryIO
 from uuid import UUID
 
 import orjson
 
+from shiftboss import tracing
+from shiftboss.db.steps import loaded
+from shiftboss.lifecycle.logs import configure_logs, configured_level
+from shiftboss.model.errors import ShiftbossError
+from shiftboss.model.step import LeaseLost, Loaded, Part, Step
 from shiftboss.model.task import Claimed, Outcome
-from shiftboss.worker.children import HEADER
-from shiftboss.worker.context import Context
+from shiftboss.worker.blocking import SyncContext, drive
+from shiftboss.worker.context import current
 from shiftboss.worker.executor import Attempt, classify, encode
-from shiftboss.worker.handlers import Handler
+from shiftboss.worker.handlers import Handler, declared
+from shiftboss.worker.logs import Buffer, Capture
 from shiftboss.worker.spool import claimed_from_json
+from shiftboss.worker.talk import HEADER
 
 PR_SET_PDEATHSIG = 1
 
@@ -46,41 +56,146 @@ class Voice:
             self._answers.flush()
 
 
+class PipeSteps:
+    """The steps of the task in hand, asked of the worker through the pipe; its methods block."""
+
+    where = None
+
+    def __init__(self, voice: Voice, requests: BinaryIO) -> None:
+        self._voice, self._requests = voice, requests
+        self._lock = threading.Lock()
+
+    async def load(self, task: Claimed, version: str | None) -> Loaded:
+        answer = self._ask(task.lease, load=version)
+        return loaded(answer["steps"], answer["ran"], answer["most"])
+
+    async def store(self, step: Step) -> None:
+        result = None if step.result is None else step.result.decode()
+        self._ask(step.lease, store=[step.name, step.ordinal, step.seconds, result])
+
+    async def emit(self, part: Part) -> None:
+        self._ask(part.lease, emit=[part.step, part.text.decode()])
+
+    async def flush(self, lease: int) -> None:
+        """The worker sees to it before it stores a step, and before it reports."""
+
+    def _ask(self, lease: int, **question: Any) -> dict[str, Any]:
+        with self._lock:
+            self._voice.say(lease, **question)
+            answer = _read(self._requests)
+        if answer is None or "lost" in answer:
+            raise LeaseLost("the lease of this task is gone")
+        if "error" in answer:
+            raise ShiftbossError(answer["error"])
+        return answer
+
+
+class ChildCapture(Capture):
+    """What the task in hand logs, in whatever thread; each line goes to the worker at once."""
+
+    def __init__(self, voice: Voice) -> None:
+        super().__init__()
+        self._voice = voice
+        self._buffer: Buffer | None = None
+
+    @contextmanager
+    def of(self, task: Claimed, level: str | None) -> Iterator[None]:
+        """Capture this task's lines; log as the worker does if its command configured logging."""
+        if level is not None and configured_level() is None:
+            configure_logs(level)
+        self._buffer = Buffer(task)
+        try:
+            yield
+        finally:
+            self._say(self._buffer, last=True)
+            self._buffer = None
+
+    def attach(self) -> None:
+        logging.getLogger().addHandler(self)  # once: a handler that is there is not added again
+
+    def detach(self) -> None:
+        logging.getLogger().removeHandler(self)
+
+    def buffer(self) -> Buffer | None:
+        return self._buffer
+
+    def added(self, buffer: Buffer) -> None:
+        self._say(buffer)
+
+    def _say(self, buffer: Buffer, last: bool = False) -> None:
+        if lines := buffer.take(last):
+            self._voice.say(buffer.task.lease, logs=[line[3:] for line in lines])
+
+
+def _read(requests: BinaryIO) -> dict[str, Any] | None:
+    header = requests.read(HEADER)
+    if not header:
+        return None
+    message: dict[str, Any] = orjson.loads(requests.read(int.from_bytes(header, "big")))
+    return message
+
+
 def main() -> None:
     if sys.platform == "linux":  # a busy handler does not see the closed pipe: die with the worker
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the worker's to handle
     # Handlers may print: what they print goes to stderr, the pipe is ours alone.
-    requests, voice = sys.stdin.buffer, Voice(os.fdopen(os.dup(1), "wb"))
+    answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    while header := requests.read(HEADER):
-        request = orjson.loads(requests.read(int.from_bytes(header, "big")))
+    serve(sys.stdin.buffer, answers)
+
+
+def serve(requests: BinaryIO, answers: BinaryIO) -> None:
+    """Run the tasks that come in, one after the other, until the worker closes its end."""
+    voice = Voice(answers)
+    logs = ChildCapture(voice)
+    try:
+        _serve(requests, voice, PipeSteps(voice, requests), logs)
+    finally:
+        logs.detach()
+
+
+def _serve(requests: BinaryIO, voice: Voice, steps: PipeSteps, logs: ChildCapture) -> None:
+    while (request := _read(requests)) is not None:
         task = claimed_from_json(request["task"])
         voice.say(task.lease, begun=True)
-        outcome = _run(task, request, voice)
+        with logs.of(task, request["log_level"]):
+            outcome = _run(task, request, voice, steps, logs)
+            tracing.flush()  # a child is killed when it is no longer needed
         if not voice.ours:  # the handler forked, and this is the copy: only one of us goes on
             os._exit(0)
         voice.say(task.lease, kind=type(outcome).__name__, outcome=outcome._asdict())
 
 
-def _run(task: Claimed, request: dict[str, Any], voice: Voice) -> Outcome:
+def _run(
+    task: Claimed, request: dict[str, Any], voice: Voice, steps: PipeSteps, logs: ChildCapture
+) -> Outcome:
     def report(lease: int, id: UUID, percent: int, message: str | None) -> None:
         voice.say(lease, progress=percent, message=message)
 
+    handler = None
     try:
-        function = _function(request["module"], request["name"])
-        handler = Handler(name=task.task_type, function=function, mode="process")
+        handler = _handler(request["module"], request["name"], task.task_type)
+        logs.attach()  # not before: a module that configures logging must find it as it left it
+        function = handler.function
         arguments = handler.bind(task.params)
-        positional = (Context(task, request["seconds"], report),) if handler.wants_context else ()
+        version = request["version"]
+        context = SyncContext(task, request["seconds"], report, steps=steps, version=version)
+        context.wait = drive
+        current.set(lambda: context)
+        tracing.continued(request["trace"])
+        positional = (context,) if handler.wants_context else ()
         return encode(task.task_type, function(*positional, **arguments))
     except BaseException as error:
-        return classify(Attempt(task, since=0.0), error)
+        return classify(Attempt(task, since=0.0), error, handler)
 
 
-def _function(module: str, name: str) -> Any:
-    """The handler's function; a decorator may have put an object with `.function` in its place."""
-    value = reduce(getattr, name.split("."), importlib.import_module(module))
-    return getattr(value, "function", value)
+def _handler(module: str, name: str, task_type: str) -> Handler:
+    """The handler, with its retry rules; a decorator may have put an object with `.function` in its place."""
+    value: Any = reduce(getattr, name.split("."), importlib.import_module(module))
+    function = getattr(value, "function", value)
+    known = declared(function).get(task_type)
+    return known or Handler(name=task_type, function=function, mode="process")
 
 
 if __name__ == "__main__":

@@ -10,26 +10,18 @@ from asyncio.subprocess import PIPE, Process, SubprocessStreamProtocol
 from contextlib import suppress
 from typing import Any
 
-import orjson
 import psutil
 
-from shiftboss.model.errors import Defer, ShiftbossError
+from shiftboss.model.errors import Defer
 from shiftboss.model.task import Claimed, Outcome
-from shiftboss.worker.context import ReportProgress
 from shiftboss.worker.handlers import Handler
-from shiftboss.worker.spool import OUTCOMES
+from shiftboss.worker.talk import MOST_IN_FLIGHT, ChildDied, Ears, framed, order, outcome_of, read
 
-HEADER = 4
 MB = 1024 * 1024
-MOST_IN_FLIGHT = 64 * MB
-#: A child's pipe is read for this long after its exit: what it left behind may hold it open for ever.
+#: A child's pipe is read for this long after its exit: what it left behind may hold it open forever.
 LAST_WORDS = 0.5
 WATCH_SECONDS = 1.0
 START_DELAY = 5.0
-
-
-class ChildDied(ShiftbossError):
-    """The process that ran the handler ended before it answered."""
 
 
 class _Pipes(SubprocessStreamProtocol):
@@ -51,12 +43,12 @@ class _Pipes(SubprocessStreamProtocol):
 class Child:
     """One process, the leader of its own group, and its two pipes."""
 
-    def __init__(self, process: Process, pipes: _Pipes) -> None:
+    def __init__(self, process: Process, pipes: _Pipes, most_mb: int | None = None) -> None:
         self.process = process
-        self._pipes = pipes
+        self._pipes, self._most_mb = pipes, most_mb
 
     @classmethod
-    async def spawn(cls) -> Child:
+    async def spawn(cls, most_mb: int | None = None) -> Child:
         loop = asyncio.get_running_loop()
         transport, pipes = await loop.subprocess_exec(
             lambda: _Pipes(limit=MOST_IN_FLIGHT, loop=loop),
@@ -69,26 +61,29 @@ class Child:
             env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
             start_new_session=True,
         )
-        return cls(Process(transport, pipes, loop), pipes)
+        return cls(Process(transport, pipes, loop), pipes, most_mb)
 
     async def begin(self, request: dict[str, Any], lease: int) -> None:
         """Hand a task over; returns when the child has it."""
-        assert self.process.stdin is not None
-        body = orjson.dumps(request, default=str)
-        try:
-            self.process.stdin.write(len(body).to_bytes(HEADER, "big") + body)
-            await self.process.stdin.drain()
-        except ConnectionError:
-            raise await self._death() from None
-        await self.receive(lease, None)
+        await self.tell(request)
+        await self._read(lease)
 
-    async def receive(self, lease: int, memory_mb: int | None) -> dict[str, Any]:
-        """The next message about this lease. Raises ChildDied, also if the child outgrows `memory_mb`."""
-        reading = asyncio.ensure_future(self._read(lease))
+    async def tell(self, message: dict[str, Any]) -> None:
+        assert self.process.stdin is not None
         try:
-            while not (await asyncio.wait({reading}, timeout=memory_mb and WATCH_SECONDS))[0]:
-                if memory_mb is not None and (used := self.memory_mb()) > memory_mb:
-                    raise ChildDied(f"the process that ran it used {used} MB of {memory_mb} MB")
+            self.process.stdin.write(framed(message))
+            await self.process.stdin.drain()
+        except (ConnectionError, RuntimeError):  # uvloop raises the latter for a pipe that is closed already
+            raise await self._death() from None
+
+    async def receive(self, lease: int) -> dict[str, Any]:
+        """The next message about this lease. Raises ChildDied, also if the child outgrows its memory."""
+        reading = asyncio.ensure_future(self._read(lease))
+        most = self._most_mb
+        try:
+            while not (await asyncio.wait({reading}, timeout=most and WATCH_SECONDS))[0]:
+                if most is not None and (used := self.memory_mb()) > most:
+                    raise ChildDied(f"the process that ran it used {used} MB of {most} MB")
             return reading.result()
         finally:
             reading.cancel()
@@ -97,11 +92,9 @@ class Child:
         stdout = self.process.stdout
         assert stdout is not None
         try:
-            while True:
-                size = int.from_bytes(await stdout.readexactly(HEADER), "big")
-                message: dict[str, Any] = orjson.loads(await stdout.readexactly(size))
-                if message["lease"] == lease:
-                    return message
+            while (message := await read(stdout))["lease"] != lease:
+                pass
+            return message
         except (asyncio.IncompleteReadError, ConnectionError):
             raise await self._death() from None
 
@@ -131,22 +124,12 @@ class Children:
         self._memory_mb = memory_mb
         self._idle: list[Child] = []
 
-    async def run(
-        self, handler: Handler, task: Claimed, seconds: float | None, report: ReportProgress
-    ) -> Outcome:
+    async def run(self, handler: Handler, task: Claimed, seconds: float | None, ears: Ears) -> Outcome:
         """How the handler ended in a child; a cancelled or lost child is killed, never reused."""
-        function = handler.function
-        fields = task._asdict() | {"timeout": None}
-        request = {
-            "module": function.__module__,
-            "name": function.__qualname__,
-            "task": fields,
-            "seconds": seconds,
-        }
         async with self._room:
-            child = await self._begun(request, task.lease)
+            child = await self._begun(order(handler, task, seconds), task.lease)
             try:
-                outcome = await self._outcome(child, task, report)
+                outcome = await outcome_of(child, task, ears)
             except BaseException:
                 await asyncio.shield(child.kill())
                 raise
@@ -157,7 +140,7 @@ class Children:
         """A child that has the task in hand. One that died before is no fault of the task."""
         while True:
             fresh = not self._idle
-            child = await _spawn() if fresh else self._idle.pop()
+            child = await _spawn(self._memory_mb) if fresh else self._idle.pop()
             try:
                 await child.begin(request, lease)
                 return child
@@ -167,15 +150,6 @@ class Children:
             except BaseException:
                 await asyncio.shield(child.kill())
                 raise
-
-    async def _outcome(self, child: Child, task: Claimed, report: ReportProgress) -> Outcome:
-        while "progress" in (answer := await child.receive(task.lease, self._memory_mb)):
-            report(task.lease, task.id, answer["progress"], answer["message"])
-        fields = answer["outcome"]
-        if fields.get("result") is not None:
-            fields["result"] = fields["result"].encode()
-        outcome: Outcome = OUTCOMES[answer["kind"]](**fields)
-        return outcome
 
     async def _keep(self, child: Child) -> None:
         if self._memory_mb is not None and child.memory_mb() > self._memory_mb:
@@ -188,9 +162,9 @@ class Children:
             await self._idle.pop().kill()
 
 
-async def _spawn() -> Child:
+async def _spawn(most_mb: int | None) -> Child:
     try:
-        return await Child.spawn()
+        return await Child.spawn(most_mb)
     except OSError as error:  # no memory, no process left: the machine's trouble
         raise Defer(f"no child process could be started: {error}", START_DELAY) from None
 

@@ -4,48 +4,58 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
 import time
-import traceback
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-import orjson
-
-from shiftboss.model.errors import Defer
-from shiftboss.model.task import Cancelled, Claimed, Complete, Fail, Outcome, Postpone, Unreadable, storable
-from shiftboss.worker.children import ChildDied, Children
-from shiftboss.worker.context import Context, ReportProgress
-from shiftboss.worker.handlers import BadArguments, Handler, Handlers
+from shiftboss import tracing
+from shiftboss.model.arguments import BadArguments
+from shiftboss.model.codec import KeyMissing, Sealed, missing_key
+from shiftboss.model.errors import Defer, UsageError
+from shiftboss.model.log import LogLine
+from shiftboss.model.step import LeaseLost, Loaded, Suspend
+from shiftboss.model.task import (
+    Cancelled,
+    Claimed,
+    Complete,
+    Fail,
+    Outcome,
+    Postpone,
+    Suspended,
+    Unreadable,
+    storable,
+)
+from shiftboss.worker.around import Surroundings
+from shiftboss.worker.batches import ITEM, Batches
+from shiftboss.worker.blocking import SyncContext, on
+from shiftboss.worker.children import Children
+from shiftboss.worker.context import Context, ReportProgress, current
+from shiftboss.worker.encoding import to_json
+from shiftboss.worker.handlers import Handler, Handlers
+from shiftboss.worker.mark import Mark
+from shiftboss.worker.retries import ruled
+from shiftboss.worker.steps import StepStore, StepWriter
+from shiftboss.worker.talk import ChildDied, Ears
+from shiftboss.worker.threads import EXIT_FORKED, describe, in_thread, process
 
 if TYPE_CHECKING:
     from shiftboss.db import Database
+    from shiftboss.worker.engines import Engine
 
 Stop = Literal["cancel", "timeout", "stop", "lost"]
 
 MAX_RESULT = 16 * 1024 * 1024
 UNKNOWN_DELAY = 30.0
-JSON = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
 #: Seconds that a coroutine has for its end once it was told to; then it is left to itself.
 MOMENT = 2.0
-#: A handler forked and came back twice: the copy must not go on with our loop and our sockets.
-EXIT_FORKED = 70
-_pid = os.getpid()
-
-
-def _forked() -> None:
-    global _pid
-    _pid = os.getpid()
-
-
-os.register_at_fork(after_in_child=_forked)
 
 
 class Attempt:
     """A task while it runs here; claimed at `since`, by the monotonic clock."""
 
-    __slots__ = ("context", "handle", "since", "stopped", "task", "timer")
+    __slots__ = ("context", "handle", "since", "span", "stopped", "task", "timer")
 
     def __init__(self, task: Claimed, since: float) -> None:
         self.task = task
@@ -54,6 +64,7 @@ class Attempt:
         self.handle: asyncio.Task[None] | None = None
         self.stopped: Stop | None = None
         self.timer: asyncio.TimerHandle | None = None
+        self.span: Any = None
 
 
 class Executor:
@@ -67,19 +78,65 @@ class Executor:
         children: int = 4,
         child_memory_mb: int | None = None,
         on_stopped: Callable[[Attempt, Outcome], None] = lambda attempt, outcome: None,
+        mark: Mark | None = None,
+        steps: StepStore | None = None,
+        on_logs: Callable[[list[LogLine]], None] = lambda lines: None,
+        engine: Engine | None = None,
     ) -> None:
-        """`on_stopped` hears of attempts that were stopped and will not end, or may have already."""
+        """`on_stopped` hears of attempts that were stopped and will not end, or may have already.
+
+        `steps` keeps the results of steps; by default the database does. `on_logs` hears what handlers in
+        child processes log. With an `engine`, those that name it run there.
+        """
         self._handlers = handlers
         self._report = report
         self._db = db
+        self._steps = StepWriter(db.steps, db) if db is not None and steps is None else steps
+        self._writer = self._steps if isinstance(self._steps, StepWriter) else None
         self._children = Children(children, child_memory_mb)
+        self._engine = engine
         self._on_stopped = on_stopped
-        self._pid = _pid
-        #: Handlers that went on when they were told to end: threads can not be killed, so they are counted.
-        self.abandoned = 0
+        self._on_logs = on_logs
+        self._mark = mark or Mark()
+        self._around = Surroundings(handlers.around, db)
+        self._pid = process()
+        self.batches = Batches(self._mark)
+        self._abandoned = 0
+
+    @property
+    def abandoned(self) -> int:
+        """Handlers that went on when they were told to end: threads cannot be killed, so they are counted."""
+        return self._abandoned + self.batches.abandoned
+
+    def fits(self, task: Claimed, running: int, most: int) -> bool:
+        """Whether a task can start beside so many of `most`: there is a place for it, or it joins a batch."""
+        if self.batches.gathers(self._handlers.get(task.task_type)):
+            return True
+        return running - self.batches.tasks + self.batches.slots < most
+
+    def free(self, running: int, most: int) -> int:
+        """How many tasks could start beside so many of `most`; a batch counts as one, whatever its size.
+
+        While ordinary tasks run, batches do not ask for more than that: most of it might be ordinary as well.
+        """
+        ordinary = running - self.batches.tasks
+        return most - ordinary - self.batches.slots + (0 if ordinary else self.batches.wanted)
+
+    async def open(self) -> None:
+        """Run the start hooks, open the resources and connect to the engine."""
+        await self._around.open()
+        if self._engine is not None:
+            await self._engine.open(self._handlers, self._db)
 
     async def close(self) -> None:
-        await self._children.close()
+        try:
+            await self._children.close()
+            if self._engine is not None:
+                await self._engine.close()
+            if self._writer is not None:
+                await self._writer.close()
+        finally:
+            await self._around.close()
 
     def stop(self, attempt: Attempt, why: Stop) -> None:
         """End it from outside; the first reason stands."""
@@ -90,95 +147,134 @@ class Executor:
         if attempt.context is not None:
             attempt.context.cancelled = True
         handle.cancel()
-        # One that had not begun ends without a word, and one that does not listen not at all.
-        handle.add_done_callback(lambda _: self._on_stopped(attempt, _stopped(attempt)))
+        # A task cancelled before its first step never reaches `_end`, and one that swallows CancelledError
+        # never finishes. Report both here.
+        handle.add_done_callback(lambda _: self._on_stopped(attempt, self._verdict(attempt)))
         handle.get_loop().call_later(MOMENT, self._abandon, attempt, handle)
 
     def _abandon(self, attempt: Attempt, handle: asyncio.Task[None]) -> None:
         if not handle.done():
-            self.abandoned += 1
+            self._abandoned += 1
             asyncio.tasks._unregister_task(handle)  # or the end of the loop would wait for it
-            self._on_stopped(attempt, _stopped(attempt))
+            self._on_stopped(attempt, self._verdict(attempt))
+
+    def _verdict(self, attempt: Attempt) -> Outcome:
+        return _stopped(attempt, self._handlers.get(attempt.task.task_type))
 
     async def run(self, attempt: Attempt) -> Outcome:
+        handler = self._handlers.get(attempt.task.task_type)
+        attempt.span = tracing.begin(attempt.task)
         try:
-            handler = self._handlers.get(attempt.task.task_type)
             if handler is None:
                 return Postpone(UNKNOWN_DELAY, f"no handler for {attempt.task.task_type} on this worker")
             return await self._run(attempt, handler)
         except BaseException as error:
-            # Whatever a handler raises ends here; SystemExit and the like must not take the worker with them.
-            return classify(attempt, error)
+            # Whatever a handler raises ends here; SystemExit and others must not end the worker.
+            return await self._flushed(attempt, classify(attempt, error, handler))
         finally:
+            if self._writer is not None:
+                self._writer.forget(attempt.task.lease)
             if attempt.timer is not None:
                 attempt.timer.cancel()
-            if _pid != self._pid:
+            if process() != self._pid:
                 os._exit(EXIT_FORKED)
 
     async def _run(self, attempt: Attempt, handler: Handler) -> Outcome:
         task = attempt.task
         if type(task.params) is Unreadable:
-            return Fail(f"the task can not be read: {task.params.reason}", retry=False)
-        arguments = handler.bind(task.params)
+            return Fail(f"the task cannot be read: {task.params.reason}", retry=False)
+        _check_opened(task)
+        arguments = dict(handler.bind(task.params)) if handler.batch else handler.bind(task.params)
         seconds = _allowance(attempt, handler)
         if seconds is not None:
             if seconds <= 0:
                 return Fail("its deadline has passed", "timeout", retry=False)
             attempt.timer = asyncio.get_running_loop().call_later(seconds, self.stop, attempt, "timeout")
+        if handler.injected:
+            arguments = self._around.fill(handler.injected, arguments)
+        context = partial(self._context, attempt, handler, seconds)
+        current.set(context)
+        invoke = partial(self._invoke, attempt, handler, arguments, seconds)
+        if self._around.middleware:
+            return await self._around.through(context(), handler.name, invoke, encode)
+        if handler.wants_context and handler.mode != "process":
+            context()
+        return await invoke()
+
+    async def _invoke(
+        self, attempt: Attempt, handler: Handler, arguments: dict[str, Any], seconds: float | None
+    ) -> Outcome:
+        if handler.mode == "process":
+            loaded = partial(self._count_time, attempt, handler)
+            ears = Ears(self._report, self._steps, loaded, self._on_logs)
+            outcome = await self._place(handler).run(handler, attempt.task, seconds, ears)
+            return await self._flushed(attempt, outcome)
+        function: Callable[..., Any] = handler.function
         if handler.wants_context:
-            attempt.context = Context(task, seconds, self._report, self._db)
-        if handler.mode == "async":
-            call = handler.function
-            result = await (call(attempt.context, **arguments) if attempt.context else call(**arguments))
-        elif handler.mode == "thread":
-            result = await self._in_thread(handler.function, attempt, arguments)
+            function = partial(function, attempt.context)
+        if handler.batch is not None:
+            item = arguments.pop(ITEM)
+            result = await self.batches.run(handler, attempt.task.lease, item, arguments)
+        elif handler.mode == "async":
+            result = await function(**arguments)
         else:
-            return await self._children.run(handler, task, seconds, self._report)
+            result = await self._in_thread(partial(function, **arguments), attempt)
+        if self._steps is not None:
+            await self._steps.flush(attempt.task.lease)
         return encode(handler.name, result)
 
-    async def _in_thread(
-        self, function: Callable[..., Any], attempt: Attempt, arguments: dict[str, Any]
-    ) -> Any:
-        # A thread of its own, and a daemon: one that never returns must not hold a pool's place or the exit.
+    def _place(self, handler: Handler) -> Engine | Children:
+        if handler.engine is None:
+            return self._children
+        if self._engine is None or self._engine.name != handler.engine:
+            raise Defer(f"this worker is not connected to {handler.engine}", UNKNOWN_DELAY)
+        return self._engine
+
+    async def _flushed(self, attempt: Attempt, outcome: Outcome) -> Outcome:
+        """What was emitted by an attempt that did not succeed is stored before its end is known."""
+        if self._steps is not None and attempt.stopped is None:
+            with suppress(BaseException):
+                await self._steps.flush(attempt.task.lease)
+        return outcome
+
+    def _context(self, attempt: Attempt, handler: Handler, seconds: float | None) -> Context:
+        """The context of this attempt, made when it is asked for."""
+        if attempt.context is None:
+            loaded = partial(self._count_time, attempt, handler)
+            kind = Context if handler.mode == "async" else SyncContext
+            attempt.context = context = kind(
+                attempt.task, seconds, self._report, self._db, self._steps, loaded, handler.version
+            )
+            if isinstance(context, SyncContext):
+                assert attempt.handle is not None
+                context.wait = on(attempt.handle.get_loop())
+        return attempt.context
+
+    def _count_time(self, attempt: Attempt, handler: Handler, loaded: Loaded) -> None:
+        """The time that this attempt ran before it was suspended counts towards its timeout as well."""
+        timeout = attempt.task.timeout or handler.timeout
+        if timeout is None or not loaded.ran or attempt.timer is None:
+            return
+        left = timeout.total_seconds() - loaded.ran - (time.monotonic() - attempt.since)
         loop = asyncio.get_running_loop()
-        done: asyncio.Future[Any] = loop.create_future()
-        positional = (attempt.context,) if attempt.context else ()
+        if loop.time() + left < attempt.timer.when():
+            attempt.timer.cancel()
+            attempt.timer = loop.call_later(max(left, 0), self.stop, attempt, "timeout")
 
-        def body() -> None:
-            try:
-                result = function(*positional, **arguments)
-            except BaseException as error:
-                _post(loop, _reject, done, error)
-            else:
-                _post(loop, _resolve, done, result)
-            finally:
-                if _pid != self._pid:
-                    os._exit(EXIT_FORKED)
-
-        threading.Thread(target=body, name=f"task-{attempt.task.id}", daemon=True).start()
+    async def _in_thread(self, call: Callable[[], Any], attempt: Attempt) -> Any:
         try:
-            return await done
+            return await in_thread(call, f"task-{attempt.task.id}", self._mark, [attempt.task.lease])
         except asyncio.CancelledError:
-            self.abandoned += 1
+            self._abandoned += 1
             raise
 
 
-def _post(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *values: Any) -> None:
-    with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-        loop.call_soon_threadsafe(call, *values)
-
-
-def _resolve(done: asyncio.Future[Any], result: Any) -> None:
-    if not done.done():
-        done.set_result(result)
-
-
-def _reject(done: asyncio.Future[Any], error: BaseException) -> None:
-    if not done.done():
-        if not isinstance(error, Exception) or isinstance(error, StopIteration):
-            # These mean something to a coroutine that awaits them; here they are only a handler's failure.
-            error = RuntimeError(f"the handler raised {describe(error)}")
-        done.set_exception(error)
+def _check_opened(task: Claimed) -> None:
+    """Refuse arguments that this worker has no key for; results of parents are arguments as well."""
+    if type(task.params) is Sealed or "shiftboss.results" in (task.metadata or ()):
+        name = missing_key(task.params)
+        if name is not None:
+            raise KeyMissing("an argument", name)
 
 
 def _allowance(attempt: Attempt, handler: Handler) -> float | None:
@@ -195,65 +291,46 @@ def _allowance(attempt: Attempt, handler: Handler) -> float | None:
 
 def encode(name: str, result: Any) -> Outcome:
     """A handler's result as JSON, or the failure to be that."""
-    if result is None:
-        return Complete(None)
     try:
-        text = orjson.dumps(result, default=_plain, option=JSON)
-    except (TypeError, ValueError, RecursionError) as error:
-        return Fail(f"the result of {name} is not JSON: {error}", retry=False)
-    if len(text) > MAX_RESULT:
-        return Fail(
-            f"the result of {name} takes {len(text)} bytes, at most {MAX_RESULT} can be kept", retry=False
-        )
-    if b"\\u0000" in text:
-        return Fail(
-            f"the result of {name} holds a NUL character, which PostgreSQL can not store", retry=False
-        )
-    return Complete(text)
+        return Complete(to_json(name, result, MAX_RESULT))
+    except UsageError as error:
+        return Fail(error.message, retry=False)
 
 
-def _plain(value: Any) -> Any:
-    if hasattr(value, "model_dump"):
-        return value.model_dump(mode="json")
-    if isinstance(value, set | frozenset):
-        return list(value)
-    raise TypeError(f"{type(value).__name__} is not JSON")
-
-
-def classify(attempt: Attempt, error: BaseException) -> Outcome:
+def classify(attempt: Attempt, error: BaseException, handler: Handler | None = None) -> Outcome:
     """What an attempt that raised this came to."""
+    if attempt.stopped is None and _find(error, LeaseLost) is not None:
+        attempt.stopped = "lost"  # nothing of it can be reported
     if attempt.stopped is not None:  # whatever the handler made of it
-        return _stopped(attempt)
+        return _stopped(attempt, handler)
+    suspend = _find(error, Suspend)
+    if isinstance(suspend, Suspend):
+        return Suspended(suspend.waits)
     if isinstance(error, Defer):
         return Postpone(max(error.seconds, 0.0), storable(str(error.reason)))
+    if isinstance(error, KeyMissing):  # another worker may have it
+        return Postpone(UNKNOWN_DELAY, error.message)
     if isinstance(error, BadArguments):
         return Fail(storable(error.message), retry=False)
     if isinstance(error, ChildDied):
-        return Fail(str(error), "crashed")
-    return Fail(describe(error))
+        return Fail(str(error), error.kind)
+    return ruled(Fail(describe(error)), handler, attempt.task, error)
 
 
-def _stopped(attempt: Attempt) -> Outcome:
+def _find(error: BaseException, kind: type[BaseException]) -> BaseException | None:
+    """The error, if it is of this kind; of a group whatever is, unless a part of it failed otherwise."""
+    if isinstance(error, BaseExceptionGroup):
+        found, others = error.split(kind)
+        return _find(found.exceptions[0], kind) if found is not None and others is None else None
+    return error if isinstance(error, kind) else None
+
+
+def _stopped(attempt: Attempt, handler: Handler | None) -> Outcome:
     match attempt.stopped:
         case "cancel":
             return Cancelled()
         case "timeout":
-            return Fail("it ran out of time", "timeout")
+            error = TimeoutError("it ran out of time")
+            return ruled(Fail(str(error), "timeout"), handler, attempt.task, error)
         case _:
             return Postpone(0, "its worker stopped")
-
-
-def describe(error: BaseException, limit: int = 8000) -> str:
-    """The error as text, whatever its __str__ does; the end of the traceback is what tells most."""
-    try:
-        text = "".join(traceback.format_exception(error))
-    except Exception:
-        text = f"{type(error).__name__} (can not be printed)"
-    text = storable(text).strip()
-    if len(text) > limit:
-        text = "…" + text[-limit:]
-    try:
-        summary = storable(f"{type(error).__name__}: {error}")[:500]
-    except Exception:
-        summary = type(error).__name__
-    return f"{summary}\n\n{text}"

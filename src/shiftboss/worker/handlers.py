@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property
@@ -12,16 +12,21 @@ from typing import Any, Literal, TypedDict, TypeVar, Unpack, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
+from shiftboss.model.arguments import BadArguments
 from shiftboss.model.errors import UsageError
 from shiftboss.model.task import NewTask
+from shiftboss.worker.around import Around, Injected, is_database
+from shiftboss.worker.batches import Batch, one_by_one
+from shiftboss.worker.blocking import SyncContext
 from shiftboss.worker.context import Context
+from shiftboss.worker.engines import requiring
+from shiftboss.worker.options import check_engine, check_limits, limits, refuse_unknown
+from shiftboss.worker.retries import Errors, Pause, errors
+from shiftboss.worker.schemas import schema_of
 
 Mode = Literal["async", "thread", "process"]
+SPANS = ("backoff_max", "timeout", "rate_period", "dedup_for", "debounce", "debounce_max")
 F = TypeVar("F", bound=Callable[..., Any])
-
-
-class BadArguments(UsageError):
-    """The task's params do not fit the handler's signature; trying again would not help."""
 
 
 class Terms(TypedDict, total=False):
@@ -33,22 +38,65 @@ class Terms(TypedDict, total=False):
     """0 to 100, higher goes first."""
     max_attempts: int | None
     """How often it may be tried before it is Failed."""
-    backoff: timedelta | float | None
-    """The pause before the second attempt; it grows from there."""
+    backoff: timedelta | float | Pause | None
+    """The pause before the second attempt; it grows from there. Or a function of the number of the attempt
+    that failed (from 1) and its error, which returns the pause: workers call it, and it decides alone."""
     backoff_factor: float | None
     """How much longer each further pause is than the one before; 2 unless given, 1 keeps it the same."""
     backoff_max: timedelta | float | None
     """The longest pause; an hour unless given."""
+    retry_on: Errors | None
+    """Only these exceptions are worth another attempt; all are unless given. A timeout is a TimeoutError."""
+    give_up_on: Errors | None
+    """These exceptions fail the task at once."""
     origin: str | None
     """What asked for it, like `user_requested`: its priority follows from that unless one is given."""
     timeout: timedelta | float | None
     """The longest that one attempt may take."""
     concurrency_key: Callable[..., str | None] | None
     """Gets the task's arguments; limits per key count those with the same answer."""
+    max_running: int | None
+    """The most that run at a time in the whole fleet. Workers bring this and the next three when they start;
+    what an operator set (`shiftboss queues limit --type`) wins."""
+    max_per_key: int | None
+    """The most that run at a time with one `concurrency_key`."""
+    rate: int | None
+    """The most that start within `rate_period`."""
+    rate_period: timedelta | float | None
+    """A minute unless given."""
+    rate_per: Literal["all", "key", "tenant"] | None
+    """`key` or `tenant`: each `concurrency_key`, or each tenant, has the whole `rate` to itself."""
+    dedup_key: Callable[..., str | None] | None
+    """Gets the task's arguments; of tasks of this type with the same answer only one is live at a time."""
+    dedup_for: timedelta | float | None
+    """How long the key stays taken from the enqueue on, even if the task completes sooner."""
+    debounce: timedelta | float | None
+    """Start this long after the last enqueue with the same key, with the arguments given last."""
+    debounce_max: timedelta | float | None
+    """The latest start of a debounced task, counted from its first enqueue."""
     requires: dict[str, Any] | None
     """What a worker must have, like `{"gpu": True}`."""
+    version: int | str | None
+    """A task that has begun continues on workers of its version; see also `compatible`."""
+    compatible: list[int | str] | None
+    """Versions whose begun tasks this one can continue."""
     mode: Mode | None
     """`async`, `thread` or `process`; by the kind of function unless given."""
+    engine: str | None
+    """The cluster to run it in, by the name that an extension gave it; see `worker.engine`."""
+    cpus: float | None
+    """Processors to ask the engine for; 1 unless given."""
+    gpus: float | None
+    """GPUs to ask the engine for."""
+    memory: int | None
+    """Bytes of memory to ask the engine for."""
+
+
+class AllTerms(Terms, total=False):
+    """The terms, and that of batch handlers, which the types of `App.task` tell apart."""
+
+    batch: Batch | int | None
+    """The function takes a list of items and returns a list of results: one call for many tasks."""
 
 
 @dataclass(kw_only=True)
@@ -58,32 +106,105 @@ class Handler:
     name: str
     function: Callable[..., Any]
     mode: Mode
+    engine: str | None = None
+    cpus: float | None = None
+    gpus: float | None = None
+    memory: int | None = None
     queue: str = "default"
     priority: int | None = None
     max_attempts: int | None = None
     backoff: timedelta | None = None
     backoff_factor: float | None = None
     backoff_max: timedelta | None = None
+    pause: Pause | None = None
+    retry_on: Errors | None = None
+    give_up_on: Errors | None = None
     origin: str | None = None
     timeout: timedelta | None = None
     concurrency_key: Callable[..., str | None] | None = None
+    dedup_key: Callable[..., str | None] | None = None
+    dedup_for: timedelta | None = None
+    debounce: timedelta | None = None
+    debounce_max: timedelta | None = None
     requires: dict[str, Any] | None = None
+    max_running: int | None = None
+    max_per_key: int | None = None
+    rate: int | None = None
+    rate_period: timedelta | None = None
+    rate_per: str | None = None
+    around: Around | None = None
+    """What the app that declares it has around its tasks."""
+    version: str | None = None
+    compatible: list[str] = field(default_factory=list)
+    batch: Batch | None = None
+    many: Callable[..., Any] | None = None
+    """The function of a batch handler; `function` is the same for one item."""
 
     @classmethod
-    def of(cls, function: Callable[..., Any], name: str, terms: Terms) -> Handler:
-        mode = terms.get("mode") or ("async" if inspect.iscoroutinefunction(function) else "thread")
-        times = {
-            "backoff": seconds(terms.get("backoff")),
-            "backoff_max": seconds(terms.get("backoff_max")),
-            "timeout": seconds(terms.get("timeout")),
+    def of(cls, function: Callable[..., Any], name: str, terms: AllTerms) -> Handler:
+        refuse_unknown(name, terms, AllTerms.__annotations__)
+        batch = terms.get("batch")
+        check_engine(name, terms)
+        if batch is not None and terms.get("mode") == "process":
+            raise UsageError(f"{name}: a batch handler cannot run in a child process", hint='mode="thread"')
+        backoff = terms.get("backoff")
+        given: dict[str, Any] = {
+            **terms,
+            **{term: seconds(terms.get(term)) for term in SPANS},  # type: ignore[arg-type]
+            "mode": _mode(function, terms),
+            "backoff": None if callable(backoff) else seconds(backoff),
+            "pause": backoff if callable(backoff) else None,
+            "retry_on": errors("retry_on", terms.get("retry_on")),
+            "give_up_on": errors("give_up_on", terms.get("give_up_on")),
         }
-        given: dict[str, Any] = {**terms, **times, "mode": mode}
-        return cls(name=name, function=function, **given)
+        if (engine := terms.get("engine")) is not None:
+            given["requires"] = requiring(terms.get("requires"), engine)
+        version = terms.get("version")
+        given["version"] = None if version is None else str(version)
+        given["compatible"] = [str(one) for one in terms.get("compatible") or ()]
+        if batch is not None:
+            given |= {"batch": Batch(batch) if isinstance(batch, int) else batch, "many": function}
+            function = one_by_one(function, name)
+        handler = cls(name=name, function=function, **given)
+        check_limits(handler)
+        return handler
+
+    @property
+    def versions(self) -> list[str]:
+        """Those whose begun tasks it can continue."""
+        return [] if self.version is None else [self.version, *self.compatible]
 
     @cached_property
     def wants_context(self) -> bool:
         first = next(iter(inspect.signature(self.function).parameters.values()), None)
-        return first is not None and (first.name == "ctx" or self.hints.get(first.name) is Context)
+        kinds = (Context, SyncContext)
+        return first is not None and (first.name == "ctx" or self.hints.get(first.name) in kinds)
+
+    @cached_property
+    def injected(self) -> dict[str, Any]:
+        """Parameters that a worker fills with a resource, by the type that each is annotated with."""
+        asked = {
+            name: self.hints.get(name)
+            for name, parameter in inspect.signature(self.function).parameters.items()
+            if isinstance(parameter.default, Injected) or self.provided(self.hints.get(name))
+        }
+        for name, kind in asked.items():
+            if not self.provided(kind):
+                raise UsageError(
+                    f"{self.name}: there is no resource for parameter {name} of type {kind!r}",
+                    hint="declare it with @app.resource",
+                )
+            if self.mode == "process":
+                raise UsageError(
+                    f"{self.name} runs in a child process and cannot be given {name}",
+                    hint="open it inside the function, once, with functools.cache",
+                )
+        return asked
+
+    def provided(self, kind: Any) -> bool:
+        if kind is None:
+            return False
+        return is_database(kind) or (self.around is not None and self.around.factory(kind) is not None)
 
     @cached_property
     def hints(self) -> dict[str, Any]:
@@ -97,13 +218,13 @@ class Handler:
         """A model of the parameters; None when the function takes whatever comes."""
         fields: dict[str, Any] = {}
         for n, parameter in enumerate(inspect.signature(self.function).parameters.values()):
-            if n == 0 and self.wants_context:
+            if (n == 0 and self.wants_context) or parameter.name in self.injected:
                 continue
             if parameter.kind is parameter.VAR_KEYWORD:
                 return None
             if parameter.kind is parameter.VAR_POSITIONAL or parameter.kind is parameter.POSITIONAL_ONLY:
                 raise UsageError(
-                    f"{self.name}: parameter {parameter.name} can not be filled by name",
+                    f"{self.name}: parameter {parameter.name} cannot be filled by name",
                     hint="params of a task are named: use plain or keyword-only parameters",
                 )
             default = ... if parameter.default is parameter.empty else parameter.default
@@ -111,11 +232,14 @@ class Handler:
         config = ConfigDict(extra="forbid", arbitrary_types_allowed=True, protected_namespaces=())
         return create_model(f"{self.name} arguments", __config__=config, **fields)
 
-    def bind(self, params: dict[str, Any]) -> dict[str, Any]:
-        """The keyword arguments of the call, validated and converted."""
+    def bind(self, params: dict[str, Any], only: Collection[str] | None = None) -> dict[str, Any]:
+        """The keyword arguments of the call, validated and converted; with `only`, those and no others."""
         model = self.arguments
         if model is None:
             return params
+        if only is not None:
+            fields: Any = {name: (f.annotation, f) for name, f in model.model_fields.items() if name in only}
+            model = create_model(model.__name__, __config__=model.model_config, **fields)
         try:
             # As the model keeps them: its fields are the parameters, and nothing else gets in.
             return model.model_validate(params).__dict__
@@ -135,9 +259,29 @@ class Handler:
             "origin": self.origin,
             "timeout": self.timeout,
             "requires": self.requires,
-            "concurrency_key": self.concurrency_key(**params) if self.concurrency_key else None,
+            "concurrency_key": self._key("concurrency_key", params),
         }
+        if "dedup_key" not in terms and (key := self._key("dedup_key", params)) is not None:
+            own |= {name: getattr(self, name) for name in ("dedup_for", "debounce", "debounce_max")}
+            own["dedup_key"] = f"{self.name}:{key}"
         return NewTask(task_type=self.name, params=params, **(own | terms))
+
+    def _key(self, option: str, params: dict[str, Any]) -> str | None:
+        """What a key function makes of the arguments, those with a default included."""
+        function: Callable[..., str | None] | None = getattr(self, option)
+        if function is None:
+            return None
+        try:
+            key = function(**(self._defaults | params))
+        except Exception as error:
+            problem = f"the {option} of {self.name} failed: {type(error).__name__}: {error}"
+            raise UsageError(problem, hint="it is called with all arguments of the task, by name") from error
+        return None if key is None else str(key)
+
+    @cached_property
+    def _defaults(self) -> dict[str, Any]:
+        found = inspect.signature(self.function).parameters.values()
+        return {one.name: one.default for one in found if one.default is not one.empty}
 
 
 @dataclass
@@ -145,8 +289,9 @@ class Handlers:
     """A set of handlers by name; rooms and users each have one, an app includes them all."""
 
     by_name: dict[str, Handler] = field(default_factory=dict)
+    around: Around = field(default_factory=Around)
 
-    def task(self, name: str | None = None, **terms: Unpack[Terms]) -> Callable[[F], F]:
+    def task(self, name: str | None = None, **terms: Unpack[AllTerms]) -> Callable[[F], F]:
         """Decorate a function as the handler of a task type."""
 
         def decorate(function: F) -> F:
@@ -161,18 +306,39 @@ class Handlers:
         if handler.mode == "async" and not inspect.iscoroutinefunction(handler.function):
             raise UsageError(f"{handler.name} is not async", hint='write "async def", or mode="thread"')
         if handler.mode != "async" and inspect.iscoroutinefunction(handler.function):
-            raise UsageError(f"{handler.name} is async and can not run as a {handler.mode}")
+            raise UsageError(f"{handler.name} is async and cannot run as a {handler.mode}")
         if handler.mode == "process" and "<locals>" in handler.function.__qualname__:
             raise UsageError(
-                f"{handler.name} can not run in a child process: it is defined inside a function",
+                f"{handler.name} cannot run in a child process: it is defined inside a function",
                 hint="move it to the top level of a module, where a child can import it",
             )
+        if handler.around is None:
+            handler.around = self.around
+        if handler.mode == "process":
+            declared(handler.function)[handler.name] = handler
         self.by_name[handler.name] = handler
 
     def include(self, other: Handlers) -> None:
+        self.around.parts.append(other.around)
         for handler in other.by_name.values():
             if self.by_name.get(handler.name) is not handler:
                 self.add(handler)
+
+    def of_engine(self, engine: str | None) -> Handlers:
+        """Those that run in this engine; None: in the worker itself or its child processes."""
+        kept = {name: handler for name, handler in self.by_name.items() if handler.engine == engine}
+        return Handlers(kept, self.around)
+
+    def limits(self) -> list[dict[str, Any]]:
+        """The limits in code of every task type, as the database takes them."""
+        return [limits(handler) for handler in self]
+
+    def schemas(self) -> list[dict[str, Any]]:
+        """The arguments of every task type as JSON Schema, as the database takes them."""
+        return [
+            {"name": handler.name, "schema": schema_of(handler), "version": handler.version}
+            for handler in self
+        ]
 
     def get(self, name: str) -> Handler | None:
         return self.by_name.get(name)
@@ -193,6 +359,18 @@ class Handlers:
 
     def __len__(self) -> int:
         return len(self.by_name)
+
+
+def _mode(function: Callable[..., Any], terms: AllTerms) -> Mode:
+    if terms.get("engine") is not None:
+        return "process"
+    return terms.get("mode") or ("async" if inspect.iscoroutinefunction(function) else "thread")
+
+
+def declared(function: Callable[..., Any]) -> dict[str, Handler]:
+    """The handlers of a function by task type, where a child process that imports it finds its rules."""
+    kept: dict[str, Handler] = getattr(function, "__dict__", {}).setdefault("__shiftboss_handlers__", {})
+    return kept
 
 
 def seconds(value: timedelta | float | None) -> timedelta | None:

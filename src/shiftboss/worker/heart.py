@@ -7,14 +7,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import structlog
-
 from shiftboss.lifecycle import Service, sleep
+from shiftboss.log import get_logger
 from shiftboss.model.worker import Orders
 from shiftboss.worker.source import Source
 from shiftboss.worker.tally import Tally
 
-log = structlog.get_logger()
+log = get_logger(__name__)
 
 LATE = 1.0
 #: Of a lease: after this long without a beat the work is stopped, which takes a moment itself.
@@ -52,6 +51,11 @@ class Heart(Service):
         """Our leases may be gone: nothing may be claimed until a beat lands."""
         return self._lost
 
+    @property
+    def landed(self) -> float:
+        """When the last beat that landed began, by the monotonic clock."""
+        return self._landed
+
     async def run(self) -> None:
         self._land(time.monotonic())
         self.ready()
@@ -79,12 +83,9 @@ class Heart(Service):
         try:
             orders = await self._answer(stats)
         except Exception as error:  # whatever it is: the alarm sees to it that no lease is overstayed
-            self._tally.put_back(stats)
             log.warning("a beat did not land", reason=str(error) or "no answer in time")
             return
-        except BaseException:
-            self._tally.put_back(stats)
-            raise
+        self._tally.landed()
         self._land(began)
         self._on_orders(orders)
 

@@ -1,15 +1,14 @@
-"""What the runtime tells whoever listens: logging, metrics and tracing hang on here, unknown to it."""
+"""Events of the runtime, for logging, metrics and tracing."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import NamedTuple
 
-import structlog
-
+from shiftboss.log import get_logger
 from shiftboss.model.task import Claimed, Report
 
-log = structlog.get_logger()
+log = get_logger(__name__)
 
 
 class Started(NamedTuple):

@@ -7,22 +7,26 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from uuid import UUID
 
-import structlog
-
 from shiftboss.lifecycle import Backoff, Service, sleep
-from shiftboss.model.errors import DatabaseError
+from shiftboss.log import get_logger
+from shiftboss.model.errors import DatabaseError, OtherInstallation, TasksLocked
 from shiftboss.model.task import Fail, Report, storable
 from shiftboss.worker.source import Source
-from shiftboss.worker.spool import Spool
+from shiftboss.worker.spool import Kept, Spool
 
-log = structlog.get_logger()
+log = get_logger(__name__)
 
 UNSTORABLE = "the outcome could not be stored"
+LONGEST_LOCK_PAUSE = 2.0
+LOCK_TRIES = 5
 Deliver = Callable[[Sequence[Report]], Awaitable[list[UUID]]]
 
 
 class Outbox(Service):
-    """Delivers reports in batches. A report leaves it only when it was taken, or refused for good."""
+    """Delivers reports in batches. A report leaves it only when it was taken, or refused for good.
+
+    A report whose row another session has locked is set aside and tried again; the others do not wait.
+    """
 
     def __init__(self, source: Source, spool: Spool | None = None) -> None:
         super().__init__()
@@ -30,6 +34,10 @@ class Outbox(Service):
         self._spool = spool
         self._waiting: list[Report] = []
         self._sending: list[Report] = []
+        self._locked: list[Report] = []
+        self._patience = Backoff(maximum=LONGEST_LOCK_PAUSE)
+        self._due = False
+        self._timer: asyncio.TimerHandle | None = None
         self._something = asyncio.Event()
         self._empty = asyncio.Event()
         self._empty.set()
@@ -45,10 +53,14 @@ class Outbox(Service):
         self._something.set()
 
     def __len__(self) -> int:
-        return len(self._waiting) + len(self._sending)
+        return len(self._waiting) + len(self._sending) + len(self._locked)
 
     def leases(self) -> list[int]:
-        return [report.task.lease for report in (*self._sending, *self._waiting)]
+        return [report.task.lease for report in self.reports()]
+
+    def reports(self) -> list[Report]:
+        """Everything that was not taken yet."""
+        return [*self._sending, *self._waiting, *self._locked]
 
     async def flush(self, timeout: float) -> None:
         """Wait until all is delivered; what is not by then is kept on disk."""
@@ -62,14 +74,41 @@ class Outbox(Service):
             while not (self.stopping.is_set() and not self._waiting):
                 await self._something.wait()
                 self._something.clear()
-                while self._waiting:
-                    self._sending, self._waiting = self._waiting, []
+                while self._next_batch():
                     if not await self._deliver(backoff):
                         return
-                self._empty.set()
+                if not len(self):
+                    self._empty.set()
         except BaseException:
             self._keep()
             raise
+        finally:
+            self._stop_timer()
+
+    def _next_batch(self) -> bool:
+        """Those set aside, when it is time to try them again, apart from the others; else all that wait."""
+        due, self._due = self._due, False
+        if due and self._locked:
+            self._sending, self._locked = self._locked, []
+        else:
+            self._sending, self._waiting = self._waiting, []
+        return bool(self._sending)
+
+    def _set_aside(self) -> None:
+        """Another session has locked the rows of these: they wait, and nobody else does."""
+        self._sending, self._locked = [], self._locked + self._sending
+        log.warning("another session has locked tasks: their reports wait", reports=len(self._locked))
+        self._keep()
+        self._stop_timer()
+        self._timer = asyncio.get_running_loop().call_later(self._patience.next(), self._try_locked)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _try_locked(self) -> None:
+        self._due = True
+        self._something.set()
 
     async def _deliver(self, backoff: Backoff) -> bool:
         """Until it is taken; False when we must stop before that (the spool has it then)."""
@@ -78,6 +117,9 @@ class Outbox(Service):
                 self._sending, trouble = await send(self._source.report, self._sending)
             except DatabaseError as error:
                 trouble = error
+            if isinstance(trouble, TasksLocked):
+                self._set_aside()
+                trouble = None
             if trouble is None:
                 self._delivered(backoff)
                 return True
@@ -93,6 +135,9 @@ class Outbox(Service):
         if backoff.failures:
             backoff.reset()
             log.info("reports delivered after all")
+        if self._locked:
+            return  # the spool keeps them; what else it still holds would be delivered twice without harm
+        self._patience.reset()
         if self._kept and self._spool is not None:
             self._spool.clear()
             self._kept = False
@@ -103,32 +148,43 @@ class Outbox(Service):
         while self._spool is not None and not stopping.is_set():
             try:
                 with self._spool.left_behind() as kept:
-                    for identity, reports in kept.items():
-                        left, trouble = await send(partial(self._source.redeliver, identity), reports)
-                        log.info("kept reports delivered", reports=len(reports) - len(left))
-                        if trouble is not None:
-                            raise trouble
+                    for identity in kept:
+                        await self._redeliver(kept, identity)
                 return
             except DatabaseError as error:
                 log.warning("kept reports wait", reason=error.message)
-                if not error.about_everything:
+                locked = isinstance(error, TasksLocked) and backoff.failures < LOCK_TRIES
+                if not error.about_everything and not locked:
                     return  # those have another chance when the next process starts
                 await sleep(backoff.next(), stopping)
+
+    async def _redeliver(self, kept: Kept, identity: str) -> None:
+        try:
+            left, trouble = await send(partial(self._source.redeliver, identity), kept[identity])
+        except OtherInstallation as error:
+            kept.wait.add(identity)
+            log.info("kept reports of another installation stay", reason=error.message)
+            return
+        log.info("kept reports delivered", reports=len(kept[identity]) - len(left))
+        if trouble is not None:
+            raise trouble
 
     def _keep(self) -> None:
         if self._spool is None or not len(self):
             return
         try:
-            self._spool.write([*self._sending, *self._waiting], self._source.identity)
+            self._spool.write(self.reports(), self._source.identity)
             self._kept = True
         except (OSError, TypeError, ValueError) as error:  # a full disk, most likely: memory still has them
-            log.warning("reports can not be kept on disk", reason=str(error))
+            log.warning("reports cannot be kept on disk", reason=str(error))
 
 
 async def send(deliver: Deliver, reports: list[Report]) -> tuple[list[Report], DatabaseError | None]:
     """Those that must wait, and why. Raises what would hit any report alike."""
     try:
         stale = await deliver(reports)
+    except TasksLocked as error:
+        return [report for report in reports if report.task.id in error.ids], error
     except Exception as error:
         if isinstance(error, DatabaseError) and error.about_everything:
             raise
@@ -156,7 +212,7 @@ async def _one_by_one(deliver: Deliver, reports: list[Report]) -> tuple[list[Rep
 async def _refused(
     deliver: Deliver, report: Report, error: Exception
 ) -> tuple[list[Report], DatabaseError | None]:
-    """Its outcome can not be stored: the task fails with that reason instead."""
+    """Its outcome cannot be stored: the task fails with that reason instead."""
     if isinstance(report.outcome, Fail) and report.outcome.error.startswith(UNSTORABLE):
         log.error("a report was refused", task_id=str(report.task.id), error=storable(str(error)))
         return [], None

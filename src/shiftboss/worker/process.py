@@ -10,34 +10,44 @@ import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import psutil
-import structlog
 
 from shiftboss import __version__
 from shiftboss.db import Database
 from shiftboss.db.layout import default_data_dir
 from shiftboss.lifecycle import Service
+from shiftboss.lifecycle.processes import age
 from shiftboss.lifecycle.signals import stop_on_signals
+from shiftboss.lifecycle.waiting import when_up
+from shiftboss.log import get_logger
 from shiftboss.model.errors import UsageError
 from shiftboss.model.settings import Settings
 from shiftboss.model.worker import Capabilities, Member, ResourceLimits
+from shiftboss.worker.engines import engine_of, feature
 from shiftboss.worker.handlers import Handlers
 from shiftboss.worker.hooks import Hooks
+from shiftboss.worker.mark import Mark
+from shiftboss.worker.presence import Presence
 from shiftboss.worker.runtime import Worker
-from shiftboss.worker.slot import Seat, SlotBeat
+from shiftboss.worker.slot import SlotRow, SlotSpec
 from shiftboss.worker.source import DatabaseSource, Source
+from shiftboss.worker.spool import shared_reports, take_over
 from shiftboss.worker.tracking import Tracker
 
-log = structlog.get_logger()
+log = get_logger(__name__)
 
 GB = 1024**3
+#: A handler blocked the event loop: the watchdog has reported that, and nothing else can stop the handler.
+EXIT_BLOCKED = 71
 
 
 @dataclass(frozen=True, kw_only=True)
-class Post:
+class WorkerName:
     """Which worker this process is."""
 
     id: str
@@ -61,30 +71,56 @@ def load(target: str) -> Any:
             raise UsageError(f"there is no module {error.name!r} here", hint=hint) from None
         raise
     except AttributeError:
-        raise UsageError(f"module {module!r} has no {name!r}") from None
+        raise UsageError(f"module {module!r} has no {name!r}", hint=_apps_in(module)) from None
 
 
-def handlers_of(value: Any) -> Handlers:
-    """An app's handlers; a bare Handlers will do."""
-    handlers = value if isinstance(value, Handlers) else getattr(value, "handlers", None)
-    if not isinstance(handlers, Handlers):
-        raise UsageError(f"{value!r} is neither an App nor Handlers")
+def handlers_of(value: Any, target: str = "") -> Handlers:
+    """An app's handlers; a bare Handlers will do. `target` is where it came from."""
+    handlers = _handlers(value)
+    if handlers is None:
+        raise UsageError(
+            f"{target or 'this'} is not an App: it is of type {type(value).__name__}",
+            hint=_apps_in(target.partition(":")[0]),
+        )
     return handlers
 
 
-def member(post: Post, handlers: Handlers, settings: Settings, incarnation: UUID | None = None) -> Member:
-    """What this process tells the fleet about itself."""
-    worker = settings.worker
+def _handlers(value: Any) -> Handlers | None:
+    if isinstance(value, Handlers):
+        return value
+    found = None if isinstance(value, type) else getattr(value, "handlers", None)
+    return found if isinstance(found, Handlers) else None
+
+
+def _apps_in(module: str) -> str:
+    """What may have been meant."""
+    inside = vars(sys.modules[module]) if module in sys.modules else {}
+    apps = [f"{module}:{name}" for name, value in inside.items() if _handlers(value) is not None]
+    if not apps:
+        return 'name an App: app = App("shop")'
+    return f"did you mean {' or '.join(apps)}?"
+
+
+def member(
+    named: WorkerName,
+    handlers: Handlers,
+    settings: Settings,
+    incarnation: UUID | None = None,
+    engine: str | None = None,
+) -> Member:
+    """What this process tells the fleet about itself; `engine` is the one that it is connected to."""
+    worker, handlers = settings.worker, handlers.of_engine(engine)
     return Member(
-        id=post.id,
+        id=named.id,
         instance_type="process",
-        queues=post.queues,
+        queues=named.queues,
         capabilities=Capabilities(
             task_types=sorted(handler.name for handler in handlers),
+            versions={handler.name: handler.versions for handler in handlers if handler.versions},
             ai_providers=list(worker.ai_providers),
             max_concurrent_tasks=worker.concurrency,
             processing_speed=worker.speed,
-            specialized_features=list(worker.features),
+            specialized_features=[*worker.features, *([feature(engine)] if engine else [])],
         ),
         resource_limits=ResourceLimits(
             cpu_cores=os.cpu_count() or 1,
@@ -97,75 +133,133 @@ def member(post: Post, handlers: Handlers, settings: Settings, incarnation: UUID
         version=__version__,
         incarnation=incarnation,
         lease_seconds=worker.lease_seconds,
+        age_seconds=age(),
+        schemas=handlers.schemas(),
     )
 
 
+async def open_database(settings: Settings, mark: Mark) -> Database:
+    """Open the database, however long that takes: a worker that starts while it is away waits for it."""
+    return await when_up(lambda: Database.open(data_dir=settings.data_dir), mark.away)
+
+
 async def run_worker(
-    post: Post,
+    named: WorkerName,
     handlers: Handlers,
     settings: Settings,
     *,
     source: Source | None = None,
     hooks: Hooks | None = None,
-    seat: Seat | None = None,
+    spec: SlotSpec | None = None,
     beside: Callable[[Database], Service] | None = None,
+    mark: Mark | None = None,
 ) -> None:
-    """Run one worker until a signal or a drain. With a `source` of another room no database is opened.
+    """Run one worker until a signal or a drain. With a `source` of its own it opens no database.
 
-    A worker that a supervisor started has a `seat`, and keeps its row in `health`. `beside` makes a service
-    that runs as long as the worker does.
+    A worker that a supervisor started has a `spec` and keeps its row in `health`, for which it opens one.
+    `beside` makes a service that runs as long as the worker does.
     """
-    if source is not None and seat is None:
-        await _run(_worker(source, post, handlers, settings, hooks), post)
+    mark = mark or mark_of(spec)
+    ending = partial(_end_blocked, spec)
+    if source is not None and spec is None:
+        await _run(_worker(source, named, handlers, settings, hooks, mark, ending), named)
         return
     database = settings.database
-    async with await Database.open(data_dir=settings.data_dir) as db:
+    async with await open_database(settings, mark) as db:
+        identity = await db.installation.own()
+        await db.tasks.declare_limits(handlers.limits())
         if source is None:
-            source = DatabaseSource(db, listen_url=database.direct_url, listening=settings.worker.listen)
+            await _take_over_reports(db, _spool_dir(settings), str(identity.id))
+            source = DatabaseSource(
+                db,
+                listen_url=database.direct_url,
+                listening=settings.worker.listen,
+                spool=str(identity.id),
+            )
         async with Tracker(db, settings.worker.beat_seconds) as tracker:
             hooks = hooks or Hooks()
             hooks.listen(tracker.note)
-            worker = _worker(source, post, handlers, settings, hooks, db, tracker.id)
-            beat = SlotBeat.of(seat, worker, db, settings.worker.beat_seconds) if seat is not None else None
+            worker = _worker(source, named, handlers, settings, hooks, mark, ending, db, tracker.id)
+            slot = SlotRow(db, spec, worker) if spec is not None else None
+            presence = Presence(db, tracker, slot, every=settings.worker.beat_seconds, on_away=mark.away)
             async with beside(db) if beside is not None else nullcontext():
-                await _run(worker, post, beat)
+                await _run(worker, named, slot, _carried(presence, source))
 
 
 def _worker(
     source: Source,
-    post: Post,
+    named: WorkerName,
     handlers: Handlers,
     settings: Settings,
     hooks: Hooks | None,
+    mark: Mark,
+    on_blocked: Callable[[str], None],
     db: Database | None = None,
     incarnation: UUID | None = None,
 ) -> Worker:
+    engine = engine_of(settings)
     return Worker(
         source,
         handlers,
-        member(post, handlers, settings, incarnation),
+        member(named, handlers, settings, incarnation, engine.name if engine else None),
         settings.worker,
+        engine=engine,
         db=db,
         hooks=hooks,
-        spool_dir=(settings.data_dir or default_data_dir()) / "spool",
+        spool_dir=_spool_dir(settings),
+        mark=mark,
+        on_blocked=on_blocked,
     )
 
 
-async def _run(worker: Worker, post: Post, beat: SlotBeat | None = None) -> None:
+def mark_of(spec: SlotSpec | None) -> Mark:
+    """Where this process writes what it is doing; read by its supervisor, if it has one."""
+    return Mark(None if spec is None else spec.mark)
+
+
+def _end_blocked(spec: SlotSpec | None, reason: str) -> None:
+    if spec is not None:
+        spec.say(reason)
+    os._exit(EXIT_BLOCKED)
+
+
+def _spool_dir(settings: Settings) -> Path:
+    return (settings.data_dir or default_data_dir()) / "spool"
+
+
+async def _take_over_reports(db: Database, spool: Path, fleet: str) -> None:
+    """What an older version kept is about one database per file: ours if one of the tasks is here."""
+    for path, tasks in shared_reports(spool).items():
+        query = "SELECT EXISTS (SELECT FROM public.tasks WHERE id = ANY (%s)) AS here"
+        row = await db.fetch_one(query, [tasks])
+        if row is not None and row["here"]:
+            take_over(path, spool / fleet)
+
+
+def _carried(presence: Presence, source: Source) -> Presence | None:
+    """Let the worker's own beat keep the rows. Where it does not go to the database, they need their own."""
+    if not isinstance(source, DatabaseSource):
+        return presence
+    source.presence = presence
+    return None
+
+
+async def _run(
+    worker: Worker, named: WorkerName, slot: SlotRow | None = None, presence: Presence | None = None
+) -> None:
     # What was loaded by now stays for good: no collection needs to walk it. Tasks come in batches, and at the
     # usual threshold of 700 objects a seventh of a busy worker's time went into looking through them.
     gc.freeze()
     gc.set_threshold(20_000)
     with stop_on_signals(worker.request_stop):
-        if beat is not None:
-            await beat.register()
+        if slot is not None:
+            await slot.register()
         await worker.start()
-        if beat is not None:
-            await beat.start()
-        log.info("worker is ready", worker_id=post.id, queues=post.queues or "all")
-        await worker.wait()
-        if beat is not None:
-            await beat.remove()
+        async with presence or nullcontext():
+            log.info("worker is ready", worker_id=named.id, queues=named.queues or "all")
+            await worker.wait()
+        if slot is not None:
+            await slot.remove()
     log.info(
-        "worker has left", worker_id=post.id, completed=worker.tally.completed, failed=worker.tally.failed
+        "worker has left", worker_id=named.id, completed=worker.tally.completed, failed=worker.tally.failed
     )

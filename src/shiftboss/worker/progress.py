@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 from uuid import UUID
 
-import structlog
-
 from shiftboss.lifecycle import Service, sleep
+from shiftboss.log import get_logger
 from shiftboss.worker.source import Source
 
-log = structlog.get_logger()
+log = get_logger(__name__)
 
 
 class Word(NamedTuple):

@@ -4,33 +4,41 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import structlog
-
+from shiftboss import tracing
 from shiftboss.lifecycle import Backoff, Service, sleep
+from shiftboss.log import get_logger
 from shiftboss.model.errors import ShiftbossError
 from shiftboss.model.settings import WorkerSettings
 from shiftboss.model.task import Cancelled, Claimed, Outcome, Postpone, Report
 from shiftboss.model.worker import Member, Orders
+from shiftboss.worker import blocked
 from shiftboss.worker.executor import MOMENT, Attempt, Executor
 from shiftboss.worker.handlers import Handlers
 from shiftboss.worker.heart import Heart
 from shiftboss.worker.hooks import Ended, Hooks, Joined, Left, Started
 from shiftboss.worker.limits import Limits
+from shiftboss.worker.logs import LogWriter
+from shiftboss.worker.mark import Mark
 from shiftboss.worker.outbox import Outbox
 from shiftboss.worker.progress import Progress
 from shiftboss.worker.source import Source
 from shiftboss.worker.spool import Spool
+from shiftboss.worker.steps import StepWriter
 from shiftboss.worker.tally import Tally
+from shiftboss.worker.watchdog import Blocked, Watchdog, running
 
 if TYPE_CHECKING:
     from shiftboss.db import Database
+    from shiftboss.worker.engines import Engine
 
-log = structlog.get_logger()
+log = get_logger(__name__)
 
 AHEAD_SECONDS = 0.1
 HOARD_SECONDS = 1.0
@@ -47,9 +55,14 @@ class Worker(Service):
         settings: WorkerSettings | None = None,
         *,
         db: Database | None = None,
+        engine: Engine | None = None,
         hooks: Hooks | None = None,
         spool_dir: Path | None = None,
+        mark: Mark | None = None,
+        on_blocked: Callable[[str], None] | None = None,
     ) -> None:
+        """`on_blocked` hears, in another thread, that the event loop is blocked, after that was reported: end
+        the process there, since nothing else can stop the handler that blocks it."""
         super().__init__()
         self._source, self._member = source, member
         self._settings = settings or WorkerSettings()
@@ -58,15 +71,23 @@ class Worker(Service):
         self.tally = Tally()
         self.limits = Limits(self._settings)
         self._progress = Progress(source)
+        self._mark = mark or Mark()
+        self._running: dict[int, Attempt] = {}
+        self._logs = LogWriter(source, self._running, self._settings.task_logs)
         self._executor = Executor(
             handlers,
             self._progress.note,
             db,
             self._settings.concurrency,
             self._settings.max_memory_mb,
-            self._stopped,
+            lambda attempt, outcome: self._end(attempt, outcome, time.monotonic() - attempt.since),
+            self._mark,
+            None if source.steps is None else StepWriter(source.steps, source),
+            on_logs=self._logs.capture.pass_on,
+            engine=engine,
         )
-        self._spool = Spool(spool_dir / source.spool) if spool_dir is not None else None
+        self._spool_dir = spool_dir / source.spool if spool_dir is not None else None
+        self._spool = Spool(self._spool_dir) if self._spool_dir is not None else None
         self._outbox = Outbox(source, self._spool)
         self._heart = Heart(
             source,
@@ -78,14 +99,23 @@ class Worker(Service):
             on_orders=self._obey,
             on_lost=self._abandon,
         )
+        self._watchdog = Watchdog(
+            self._mark, self._settings.lease_seconds, lambda: self._heart.landed, self._blocked
+        )
+        self._on_blocked = on_blocked
+        self._parts: tuple[Service, ...] = (self._outbox, self._progress, self._heart, self._logs)
         self._inbox: deque[tuple[Claimed, float]] = deque()
-        self._running: dict[int, Attempt] = {}
         self._space = asyncio.Event()
+        self._executor.batches.on_room = self._space.set
+        self._engine = engine
+        if engine is not None:
+            engine.on_room = self._space.set
         self._idle = asyncio.Event()
         self._paused = False
         self._draining = False
         self._held_back: str | None = None
         self._pace: float | None = None
+        self._claimed = self._idle_looks = 0
         self._broken: str | None = None
 
     @property
@@ -114,17 +144,22 @@ class Worker(Service):
     async def run(self) -> None:
         # Before joining: a new worker of their name gives back what former processes held.
         await self._outbox.redeliver(self.stopping)
+        await self._executor.open()
         await self._source.join(self._member)
-        for part in (self._outbox, self._progress, self._heart):
+        for part in self._parts:
             await part.start()
             part.watch(self._break)
+        self._watchdog.start()
         self.hooks.emit(Joined(self.id))
         self.ready()
         claiming = asyncio.create_task(self._claim(), name="claims")
         try:
             await self._until_done(claiming)
         finally:
-            await self._finish(claiming)
+            try:
+                await self._finish(claiming)
+            finally:
+                self._watchdog.stop()
         if self._broken is not None:
             raise ShiftbossError(f"{self._broken} of this worker has died", hint="its log tells why")
 
@@ -139,7 +174,7 @@ class Worker(Service):
             claiming.result()
 
     def _break(self, part: Service) -> None:
-        """Without one of its parts a worker would hold what it can not finish, or work on what it lost."""
+        """Without one of its parts a worker would hold what it cannot finish, or work on what it lost."""
         self._broken = type(part).__name__
         log.error("a part of this worker has died: stopping", part=self._broken, worker_id=self.id)
         self._abandon()
@@ -171,10 +206,19 @@ class Worker(Service):
             if self.stopping.is_set() or self._heart.lost:
                 self._give_back("its worker stopped while it was claimed")
             self._pump()
+            self._drain_if_enough(len(claimed))
             if claimed and len(claimed) < room:
                 await asyncio.sleep(0)  # nothing hurries but these: let them start before the next look
             if not claimed:
                 await sleep(self._settings.poll_seconds * random.uniform(0.9, 1.1), self._source.arrived)
+
+    def _drain_if_enough(self, found: int) -> None:
+        """End where the settings say so. One empty claim proves nothing: coordinators send when they like."""
+        self._claimed += found
+        self._idle_looks = 0 if found or self._running or self._inbox else self._idle_looks + 1
+        idle = self._settings.exit_when_empty and self._idle_looks > 1
+        if idle or (self._settings.max_tasks is not None and self._claimed >= self._settings.max_tasks):
+            self.drain()
 
     def _nudge(self) -> None:
         """End whatever the claiming waits for: it looks at its orders again."""
@@ -183,11 +227,12 @@ class Worker(Service):
 
     def request_stop(self) -> None:
         super().request_stop()
+        self._source.orders.set()  # the next beat says so, at once
         self._nudge()
 
     def _ahead(self) -> int:
         """How many to claim beyond what can run now: a tenth of a second's work, none if tasks are slow."""
-        if self._pace is None:
+        if self._pace is None or self._engine is not None:
             return 0
         return min(
             self._settings.batch, int(self._settings.concurrency * AHEAD_SECONDS / max(self._pace, 1e-6))
@@ -202,9 +247,16 @@ class Worker(Service):
         self._held_back = self.limits.exceeded()
         if self._held_back is not None:
             return 0
+        left = self._settings.batch
+        if self._settings.max_tasks is not None:
+            left = min(left, self._settings.max_tasks - self._claimed)
+        if self._engine is not None:
+            room = self._engine.room(len(self._running) + len(self._inbox))
+            self._held_back = self._engine.full() if room <= 0 else None
+            return min(room, left)
         ahead = self._ahead()
-        room = self._settings.concurrency + ahead - len(self._inbox) - len(self._running)
-        return min(room, self._settings.batch) if room > ahead // 2 else 0
+        room = self._executor.free(len(self._running), self._settings.concurrency) + ahead - len(self._inbox)
+        return min(room, left) if room > ahead // 2 else 0
 
     def _one_suspect(self, claimed: list[Claimed]) -> list[Claimed]:
         """At most one task that was in hand when a worker crashed, and that last: it starts when all others
@@ -213,6 +265,12 @@ class Worker(Service):
         for task in suspects[1:]:
             self._outbox.put(Report(task, Postpone(1.0, "its worker crashed: waits to run alone"), 0.0))
         return [task for task in claimed if not task.crashes] + suspects[:1]
+
+    def _alone(self) -> bool:
+        """Whether nothing else is in hand, here or on its way, that a crash could be blamed on."""
+        for task in self._source.hold():
+            self._outbox.put(Report(task, Postpone(0, "its worker runs another task alone"), 0.0))
+        return not self._running and not len(self._outbox)
 
     def _suspecting(self) -> bool:
         """Does a suspect wait for its turn, or run?"""
@@ -233,9 +291,13 @@ class Worker(Service):
 
     def _pump(self) -> None:
         loop = asyncio.get_running_loop()
-        while self._inbox and len(self._running) < self._settings.concurrency:
+        while self._inbox:
             task, since = self._inbox[0]
-            if task.crashes and (self._running or len(self._outbox)):
+            if not self._engine and not self._executor.fits(
+                task, len(self._running), self._settings.concurrency
+            ):
+                return
+            if task.crashes and not self._alone():
                 return
             self._inbox.popleft()
             attempt = Attempt(task, since)
@@ -243,20 +305,23 @@ class Worker(Service):
             attempt.handle = loop.create_task(self._attempt(attempt))
 
     async def _attempt(self, attempt: Attempt) -> None:
-        task = attempt.task
         if self.hooks:
-            self.hooks.emit(Started(task))
-        began = time.monotonic()
-        outcome = await self._executor.run(attempt)
+            self.hooks.emit(Started(attempt.task))
+        began, lease = time.monotonic(), attempt.task.lease
+        running.set(lease)
+        self._mark.start(lease)
+        try:
+            outcome = await self._mark.steps(lease, self._executor.run(attempt))
+        finally:
+            self._mark.end(lease)
         self._end(attempt, outcome, time.monotonic() - began)
-
-    def _stopped(self, attempt: Attempt, outcome: Outcome) -> None:
-        self._end(attempt, outcome, time.monotonic() - attempt.since)
 
     def _end(self, attempt: Attempt, outcome: Outcome, seconds: float) -> None:
         if self._running.pop(attempt.task.lease, None) is None:
             return  # it was given up before
         self._progress.forget(attempt.task.lease)
+        self._logs.capture.end(attempt.task.lease)
+        tracing.end(attempt.span, outcome)
         self._pace = seconds if self._pace is None else self._pace + 0.1 * (seconds - self._pace)
         report = Report(attempt.task, outcome, seconds)
         if attempt.stopped != "lost":
@@ -283,6 +348,7 @@ class Worker(Service):
     def _usage(self) -> dict[str, Any]:
         usage = self.limits.usage() | {
             "running": len(self._running),
+            "goroutine_count": len(asyncio.all_tasks()) + threading.active_count(),
             "abandoned": self._executor.abandoned,
         }
         return usage | ({"held_back": self._held_back} if self._held_back else {})
@@ -319,6 +385,17 @@ class Worker(Service):
         for attempt in list(self._running.values()):
             self._executor.stop(attempt, "lost")
 
+    def _blocked(self, block: Blocked) -> None:
+        """In the watchdog's thread. A spool of its own: the event loop may come back at any moment."""
+        log.error(blocked.explain(block), worker_id=self.id)
+        waiting = [task for task, _ in list(self._inbox)]
+        reports = [*self._outbox.reports(), *blocked.verdict(block, list(self._running.values()), waiting)]
+        last = self._on_blocked is not None and self._spool_dir is not None
+        spool = Spool(self._spool_dir) if last and self._spool_dir is not None else None
+        blocked.deliver(self._source, reports, spool, max(self._settings.lease_seconds * 0.15, 1.0))
+        if self._on_blocked is not None:
+            self._on_blocked(blocked.explain(block))
+
     async def _finish(self, claiming: asyncio.Task[None]) -> None:
         if not self._draining:
             self._give_back("its worker stopped")
@@ -331,16 +408,16 @@ class Worker(Service):
         for attempt in list(self._running.values()):
             self._executor.stop(attempt, "stop")
         await self._rest(MOMENT + 1.0)
-        # First of all the results: whoever started this process may not wait much longer.
+        # First of all the results: the parent process may not wait much longer.
         await self._outbox.flush(4.0)
-        await asyncio.gather(self._outbox.stop(), self._progress.stop(), self._heart.stop())
+        await asyncio.gather(*(part.stop() for part in self._parts))
         await self._executor.close()
         claiming.cancel()  # after the leave it would take what was just given back
         await asyncio.wait({claiming}, timeout=MOMENT)
         try:
             await self._source.leave()
         except ShiftbossError as error:
-            log.warning("could not say goodbye", reason=error.message)
+            log.warning("could not unregister", reason=error.message)
         if self._spool is not None:
             self._spool.close()
         self.hooks.emit(Left(self.id))

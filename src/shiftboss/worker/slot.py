@@ -10,23 +10,22 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
-from uuid import UUID
+from typing import TYPE_CHECKING, Any
 
-import structlog
+import psutil
 
-from shiftboss.lifecycle import Service, sleep
 from shiftboss.lifecycle.processes import identity
+from shiftboss.log import get_logger
 from shiftboss.model.errors import DatabaseError
 
 if TYPE_CHECKING:
     from shiftboss.db import Database
     from shiftboss.worker.runtime import Worker
 
-log = structlog.get_logger()
+log = get_logger(__name__)
 
 VARIABLE = "SHIFTBOSS_SLOT"
 EXIT_ORPHANED = 75
@@ -34,7 +33,7 @@ LAST_WORDS = 2000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seat:
+class SlotSpec:
     """What a supervisor hands to the process it starts, in one variable."""
 
     component: str
@@ -45,133 +44,113 @@ class Seat:
     """A file for the reason of a sudden end."""
     grace: float
     """Seconds for an orderly end when the supervisor is gone."""
+    serves: str = ""
+    """Which fleet on which server: no other supervisor may signal this process."""
+    mark: int | None = None
+    """A file for what the process is doing; None: an older supervisor started it."""
 
     @classmethod
-    def taken(cls, environ: Mapping[str, str] = os.environ) -> Seat | None:
-        """This process's seat; None: it was not started by a supervisor."""
+    def taken(cls, environ: Mapping[str, str] = os.environ) -> SlotSpec | None:
+        """This process's spec; None: it was not started by a supervisor."""
         return cls(**json.loads(environ[VARIABLE])) if VARIABLE in environ else None
+
+    @classmethod
+    def served_by(cls, pid: int) -> str | None:
+        """What a process serves, by the variable it was started with. None: that cannot be told."""
+        try:
+            spec = json.loads(psutil.Process(pid).environ()[VARIABLE])
+            return str(spec["serves"]) or None
+        except (psutil.Error, OSError, KeyError, TypeError, ValueError):
+            return None
+
+    def say(self, words: str) -> None:
+        """Leave last words: why this process ends."""
+        os.write(self.words, words[:LAST_WORDS].encode(errors="replace"))
 
     def variable(self) -> dict[str, str]:
         return {VARIABLE: json.dumps(asdict(self))}
 
 
 @contextmanager
-def seated() -> Iterator[Seat | None]:
+def supervised_slot() -> Iterator[SlotSpec | None]:
     """Around the whole of a process's main: watch the supervisor, leave last words when it breaks."""
-    seat = Seat.taken()
-    if seat is None:
+    spec = SlotSpec.taken()
+    if spec is None:
         yield None
         return
-    del os.environ[VARIABLE]  # children of this process have no seat
-    for descriptor in (seat.lifeline, seat.words):
-        os.set_inheritable(descriptor, False)
-    faulthandler.enable(seat.words)
-    threading.Thread(target=_watch, args=[seat], name="lifeline", daemon=True).start()
+    del os.environ[VARIABLE]  # children of this process have no spec
+    for descriptor in (spec.lifeline, spec.words, spec.mark):
+        if descriptor is not None:
+            os.set_inheritable(descriptor, False)
+    faulthandler.enable(spec.words)
+    threading.Thread(target=_watch, args=[spec], name="lifeline", daemon=True).start()
     try:
-        yield seat
+        yield spec
     except BaseException as error:
         if not isinstance(error, SystemExit) or error.code not in (0, None):
-            words = f"{type(error).__name__}: {error}"
-            os.write(seat.words, words[:LAST_WORDS].encode(errors="replace"))
+            spec.say(f"{type(error).__name__}: {error}")
         raise
 
 
-def _watch(seat: Seat) -> None:
+def _watch(spec: SlotSpec) -> None:
     """In a thread, since the event loop may be what hangs."""
-    while os.read(seat.lifeline, 1):
+    while os.read(spec.lifeline, 1):
         pass
-    print(f"the supervisor of {seat.component} is gone: ending", file=sys.stderr)
+    print(f"the supervisor of {spec.component} is gone: ending", file=sys.stderr)
     os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(seat.grace)
+    time.sleep(spec.grace)
     if os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGKILL)
     os._exit(EXIT_ORPHANED)
 
 
-class SlotBeat(Service):
-    """Keeps the row of a slot: starting, healthy while it beats, stopping, gone."""
+class SlotRow:
+    """This process's row in `health`: starting, healthy while it beats, stopping, gone."""
 
-    def __init__(
-        self,
-        db: Database,
-        component: str,
-        *,
-        host: str | None = None,
-        every: float = 5.0,
-        current_job: Callable[[], UUID | None] = lambda: None,
-        tasks_done: Callable[[], int] = lambda: 0,
-        ending: asyncio.Event | None = None,
-        on_lost: Callable[[], None] = lambda: None,
-    ) -> None:
-        """`ending` is set when the process begins to stop."""
-        super().__init__()
-        self._ending = ending or asyncio.Event()
-        self._db, self._component, self._host = db, component, host
-        self._every = every
-        self._current_job, self._tasks_done = current_job, tasks_done
-        self._on_lost = on_lost
-        self._status = "healthy"
-
-    @classmethod
-    def of(cls, seat: Seat, worker: Worker, db: Database, every: float) -> SlotBeat:
-        """The beat of a worker that sits on a seat."""
-
-        def current() -> UUID | None:
-            return next((task.id for task in worker.current), None)
-
-        return cls(
-            db,
-            seat.component,
-            host=seat.host,
-            every=every,
-            current_job=current,
-            tasks_done=lambda: worker.tally.completed + worker.tally.failed,
-            ending=worker.stopping,
-            on_lost=worker.request_stop,
-        )
+    def __init__(self, db: Database, spec: SlotSpec, worker: Worker) -> None:
+        self._db, self._spec, self._worker = db, spec, worker
+        self._healthy = False
 
     async def register(self) -> None:
         """Take the row: this process is starting."""
-        pid = os.getpid()
+        pid, component = os.getpid(), self._spec.component
         await self._db.health.register_worker(
-            self._component, pid, host=self._host, process=identity(pid), by=self._component
+            component, pid, host=self._spec.host, process=identity(pid), by=component
         )
 
-    async def run(self) -> None:
-        await self._beat()
-        self.ready()
-        while not await sleep(self._every, self.stopping, self._ending):
-            await self._beat()
-        self._status = "stopping"
-        await self._beat()
-        while not await sleep(self._every, self.stopping):
-            await self._beat()
+    def row(self) -> dict[str, Any]:
+        """What `shiftboss.keep_process` takes. A slot is healthy once before it is stopping."""
+        worker = self._worker
+        current = next((str(task.id) for task in worker.current), None)
+        return {
+            "component": self._spec.component,
+            "pid": os.getpid(),
+            "status": "stopping" if self._healthy and worker.stopping.is_set() else "healthy",
+            "current_job": current,
+            "details": {"tasks_done": worker.tally.completed + worker.tally.failed},
+        }
+
+    @property
+    def news(self) -> tuple[asyncio.Event, ...]:
+        """What the next beat should not wait for."""
+        stopping = self._worker.stopping
+        return () if stopping.is_set() else (stopping,)
+
+    def landed(self, trouble: dict[str, Any]) -> None:
+        """Hear how a beat ended. A refusal means that this process was called dead: it ends."""
+        error = DatabaseError(trouble["message"], sqlstate=trouble["sqlstate"]) if trouble else None
+        if error is None:
+            self._healthy = True
+        elif error.refused:
+            log.error("this process has lost its slot: ending", reason=error.message)
+            self._worker.request_stop()
+        else:
+            log.warning("a health beat did not land", reason=error.message)
 
     async def remove(self) -> None:
         """A clean end: the row goes."""
-        await self.stop()
+        component = self._spec.component
         try:
-            await self._db.health.remove_worker(self._component, pid=os.getpid(), by=self._component)
+            await self._db.health.remove_worker(component, pid=os.getpid(), by=component)
         except DatabaseError as error:
             log.warning("could not take away the health row", reason=error.message)
-
-    async def _beat(self) -> None:
-        try:
-            row = await self._db.health.update_heartbeat(
-                self._component,
-                self._status,
-                self._current_job(),
-                pid=os.getpid(),
-                details={"tasks_done": self._tasks_done()},
-                by=self._component,
-            )
-        except DatabaseError as error:
-            if error.refused:  # somebody has called this process dead
-                log.error("this process has lost its slot: ending", reason=error.message)
-                self._on_lost()
-            else:
-                log.warning("a health beat did not land", reason=error.message)
-            return
-        if row is None:
-            log.error("this process has lost its slot: ending", component=self._component)
-            self._on_lost()

@@ -12,11 +12,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 from uuid import UUID
 
 from shiftboss.db.listen import MISSED, listen
-from shiftboss.model.task import Cancelled, Claimed, Complete, Fail, Postpone, Report
+from shiftboss.model.errors import TasksLocked
+from shiftboss.model.log import LogLine
+from shiftboss.model.task import Cancelled, Claimed, Complete, Fail, Postpone, Report, Suspended
 from shiftboss.model.worker import Member, Orders
+from shiftboss.worker.sleeper import Sleeper
 
 if TYPE_CHECKING:
     from shiftboss.db import Database
+    from shiftboss.worker.presence import Presence
+    from shiftboss.worker.steps import StepLink
 
 Held = Sequence[tuple[UUID, int]]
 
@@ -28,6 +33,8 @@ class Source(Protocol):
     """Set when the next beat should not wait: there is an order for this worker."""
     arrived: asyncio.Event
     """Set when there may be something to claim; cleared before each claim."""
+    steps: StepLink | None
+    """What steps of tasks are stored over; None: the worker's own database."""
     spool: str
     """The folder for reports that wait, within the host's: those of another fleet would be stale here."""
 
@@ -43,7 +50,18 @@ class Source(Protocol):
         ...
 
     async def report(self, reports: Sequence[Report]) -> list[UUID]:
-        """Deliver outcomes; the ids of those whose lease was stale."""
+        """Deliver outcomes; the ids of those whose lease was stale.
+
+        Raises TasksLocked when the rows of some are locked; the others were delivered.
+        """
+        ...
+
+    def report_apart(self, reports: Sequence[Report], seconds: float) -> None:
+        """`report` from a thread, over a connection of its own: the event loop is blocked."""
+        ...
+
+    def hold(self) -> list[Claimed]:
+        """Ask for nothing more until the next claim; what was delivered already and is to be given back."""
         ...
 
     async def redeliver(self, identity: str, reports: Sequence[Report]) -> list[UUID]:
@@ -52,21 +70,15 @@ class Source(Protocol):
 
     async def progress(self, held: Held, percents: Sequence[int], messages: Sequence[str | None]) -> None: ...
 
+    async def logs(self, lines: Sequence[LogLine], ended: Sequence[UUID]) -> None:
+        """Store what handlers logged; `ended` names tasks whose attempt has logged its last line."""
+        ...
+
     async def beat(
         self, leases: Sequence[int], usage: dict[str, Any], stats: list[dict[str, Any]]
     ) -> Orders: ...
 
     async def leave(self) -> None: ...
-
-
-class Seen(Protocol):
-    """A task that was taken: from which lane, and since when it was ready."""
-
-    @property
-    def lane(self) -> int: ...
-
-    @property
-    def ready_at(self) -> datetime: ...
 
 
 class Marks:
@@ -92,7 +104,11 @@ class Marks:
             return None
         return self._marks
 
-    def learn(self, claimed: Sequence[Seen], limit: int, used: bool, seconds: float) -> None:
+    def due(self) -> float:
+        """How long until a full look is allowed after one that found nothing with marks."""
+        return max(self._next_full + self._cost * 20 - time.monotonic(), 0.0)
+
+    def learn(self, claimed: Sequence[Claimed], limit: int, used: bool, seconds: float) -> None:
         self._dry = len(claimed) < limit
         if not used:
             self._next_full, self._cost = time.monotonic(), seconds
@@ -103,43 +119,40 @@ class Marks:
 
 
 class DatabaseSource:
-    """Straight from PostgreSQL: claims by SQL, wakes by NOTIFY, polling behind it."""
+    """Straight from PostgreSQL: claims by SQL, is woken by NOTIFY while it sleeps, and polls behind that."""
 
-    spool = ""
     identity = ""  # a lease is all that a report needs
+    steps: StepLink | None = None
 
-    def __init__(self, db: Database, *, listen_url: str | None = None, listening: bool = True) -> None:
+    def __init__(
+        self, db: Database, *, listen_url: str | None = None, listening: bool = True, spool: str = ""
+    ) -> None:
+        self.spool = spool
         self.orders = asyncio.Event()
         self.arrived = asyncio.Event()
         self._db = db
         self._listen_url = listen_url or db.url
-        self._listening = listening
         self._marks = Marks()
+        self._sleeper = Sleeper(db, self.arrived.set) if listening else None
         self._ear: asyncio.Task[None] | None = None
         self._claiming = False
+        self.presence: Presence | None = None
+        """The rows of this process, which the beat keeps as well."""
         self._id = ""
         self._incarnation: UUID | None = None
-        self._queues: frozenset[str] | None = None
 
     async def join(self, member: Member) -> None:
         self._id, self._incarnation = member.id, member.incarnation
-        self._queues = None if member.queues is None else frozenset(member.queues)
         await self._db.workers.register(member)
-        if self._listening and self._ear is None:
-            self._ear = asyncio.create_task(self._listen(), name="ear")
+        if self._sleeper is not None and self._ear is None:
+            self._ear = asyncio.create_task(self._listen(self._sleeper), name="ear")
 
-    async def _listen(self) -> None:
+    async def _listen(self, sleeper: Sleeper) -> None:
         async for notice in listen(self._listen_url, ["shiftboss_tasks", "shiftboss_orders"]):
-            if notice.channel == "shiftboss_orders":
-                if notice.payload == self._id:
-                    self.orders.set()
-            elif (
-                notice is MISSED
-                or self._queues is None
-                or notice.payload in self._queues
-                or notice.payload == "*"
-            ):
-                self.arrived.set()
+            if notice == MISSED or (notice.channel == "shiftboss_orders" and notice.payload == self._id):
+                self.orders.set()
+            if notice.channel != "shiftboss_orders":
+                sleeper.notice(notice.payload)
 
     async def claim(self, limit: int) -> list[Claimed]:
         marks = self._marks.take()
@@ -150,28 +163,60 @@ class DatabaseSource:
         finally:
             self._claiming = False
         self._marks.learn(claimed, limit, marks is not None, time.monotonic() - began)
+        if not claimed and marks is not None:  # tasks that were committed late may lie before the marks
+            asyncio.get_running_loop().call_later(self._marks.due(), self.arrived.set)
+        if self._sleeper is not None:
+            self._sleeper.found(bool(claimed))
         return claimed
 
     async def report(self, reports: Sequence[Report]) -> list[UUID]:
-        tasks, stale = self._db.tasks, []
         by_kind: dict[type, list[Report]] = defaultdict(list)
         for report in reports:
             by_kind[type(report.outcome)].append(report)
-        if some := by_kind.get(Complete):
-            results = [r.outcome.result for r in some if isinstance(r.outcome, Complete)]
-            stale += await tasks.complete(_held(some), results)
-        if some := by_kind.get(Fail):
-            fails = [r.outcome for r in some if isinstance(r.outcome, Fail)]
-            stale += await tasks.fail(
-                _held(some), [f.error for f in fails], [f.kind for f in fails], [f.retry for f in fails]
-            )
-        if some := by_kind.get(Postpone):
-            later = [r.outcome for r in some if isinstance(r.outcome, Postpone)]
-            delays = [timedelta(seconds=p.seconds) for p in later]
-            stale += await tasks.defer(_held(some), delays, [p.reason for p in later])
-        if some := by_kind.get(Cancelled):
-            stale += await tasks.cancelled(_held(some))
+        stale: list[UUID] = []
+        locked: set[UUID] = set()
+        for some in by_kind.values():
+            try:
+                stale += await self._report(some)
+            except TasksLocked as error:
+                stale += error.stale
+                locked |= error.ids
+        if locked:
+            raise TasksLocked(locked, stale)
         return stale
+
+    async def _report(self, some: list[Report]) -> list[UUID]:
+        """Reports of one kind."""
+        tasks, held = self._db.tasks, [(report.task.id, report.task.lease) for report in some]
+        match some[0].outcome:
+            case Complete():
+                return await tasks.complete(
+                    held, [r.outcome.result for r in some if isinstance(r.outcome, Complete)]
+                )
+            case Fail():
+                fails = [r.outcome for r in some if isinstance(r.outcome, Fail)]
+                kinds, retry = [f.kind for f in fails], [f.retry for f in fails]
+                delays = [None if f.after is None else timedelta(seconds=f.after) for f in fails]
+                return await tasks.fail(held, [f.error for f in fails], kinds, retry, delays)
+            case Postpone():
+                later = [r.outcome for r in some if isinstance(r.outcome, Postpone)]
+                pauses = [timedelta(seconds=p.seconds) for p in later]
+                return await tasks.defer(held, pauses, [p.reason for p in later])
+            case Cancelled():
+                return await tasks.cancelled(held)
+            case Suspended():
+                waits = [r.outcome.waits for r in some if isinstance(r.outcome, Suspended)]
+                return await self._db.steps.suspend(held, waits)
+
+    def report_apart(self, reports: Sequence[Report], seconds: float) -> None:
+        async def deliver() -> None:
+            async with asyncio.timeout(seconds), await type(self._db).open(self._db.url, max_size=1) as db:
+                await DatabaseSource(db).report(reports)
+
+        asyncio.run(deliver())
+
+    def hold(self) -> list[Claimed]:
+        return []
 
     async def redeliver(self, identity: str, reports: Sequence[Report]) -> list[UUID]:
         return await DatabaseSource.report(self, reports)
@@ -179,12 +224,27 @@ class DatabaseSource:
     async def progress(self, held: Held, percents: Sequence[int], messages: Sequence[str | None]) -> None:
         await self._db.tasks.progress(held, percents, messages)
 
+    async def logs(self, lines: Sequence[LogLine], ended: Sequence[UUID]) -> None:
+        await self._db.logs.append(lines, ended)
+
     async def beat(self, leases: Sequence[int], usage: dict[str, Any], stats: list[dict[str, Any]]) -> Orders:
         self.orders.clear()
         # What a claim brings may be ours without being among them: then nothing is said of leases, for those
         # that a worker does not know are taken from it.
         held = None if self._claiming else leases
-        return await self._db.workers.beat(self._id, held, usage, stats or None, self._incarnation)
+        if self.presence is None:
+            return await self._db.workers.beat(self._id, held, usage, stats or None, self._incarnation)
+        with self.presence.told() as told:
+            orders, told.trouble = await self._db.workers.beat_process(
+                self._id,
+                held,
+                usage,
+                stats or None,
+                self._incarnation,
+                slot=told.slot,
+                process=told.process,
+            )
+        return orders
 
     async def leave(self) -> None:
         if self._ear is not None:
@@ -192,8 +252,6 @@ class DatabaseSource:
             with suppress(asyncio.CancelledError):
                 await self._ear
             self._ear = None
+        if self._sleeper is not None:
+            await self._sleeper.close()
         await self._db.workers.leave(self._id, incarnation=self._incarnation)
-
-
-def _held(reports: Sequence[Report]) -> list[tuple[UUID, int]]:
-    return [(report.task.id, report.task.lease) for report in reports]

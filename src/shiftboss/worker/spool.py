@@ -12,16 +12,27 @@ from typing import IO, Any
 from uuid import UUID, uuid4
 
 import orjson
-import structlog
 
+from shiftboss.db.steps import sealed_waits
+from shiftboss.log import get_logger
 from shiftboss.model import task as words
+from shiftboss.model.codec import current
 from shiftboss.model.task import Claimed, Report
 
-log = structlog.get_logger()
+log = get_logger(__name__)
 
 OUTCOMES: dict[str, Any] = {
-    kind.__name__: kind for kind in (words.Complete, words.Fail, words.Postpone, words.Cancelled)
+    kind.__name__: kind
+    for kind in (words.Complete, words.Fail, words.Postpone, words.Cancelled, words.Suspended)
 }
+
+
+class Kept(dict[str, list[Report]]):
+    """Reports by identity. The files of those whose identity is in `wait` stay."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wait: set[str] = set()
 
 
 class Spool:
@@ -55,9 +66,9 @@ class Spool:
         self._lock.close()
 
     @contextmanager
-    def left_behind(self) -> Iterator[dict[str, list[Report]]]:
+    def left_behind(self) -> Iterator[Kept]:
         """Reports of processes that are gone, by identity; their files go if the block ends well."""
-        found: dict[str, list[Report]] = {}
+        found, identities = Kept(), dict[Path, set[str]]()
         # Also those with a lock and no reports: killed while all was well, or delivered by another just now.
         paths = {path.with_suffix(".reports") for path in self._directory.glob("*.*")}
         locked = [(path, lock) for path in sorted(paths) if (lock := _lock(path)) is not None]
@@ -65,13 +76,30 @@ class Spool:
             for path, _ in locked:
                 for identity, report in _read(path):
                     found.setdefault(identity, []).append(report)
+                    identities.setdefault(path, set()).add(identity)
             yield found
-            for path, _ in locked:
+            for path in [path for path, _ in locked if not found.wait & identities.get(path, set())]:
                 for suffix in (".new", ".reports", ".lock"):
                     path.with_suffix(suffix).unlink(missing_ok=True)
         finally:
             for _, lock in locked:
                 lock.close()
+
+
+def shared_reports(shared: Path) -> dict[Path, list[UUID]]:
+    """The files that version 0.1 kept in the folder that all fleets shared, with the tasks they are about."""
+    return {path: [report.task.id for _, report in _read(path)] for path in sorted(shared.glob("*.reports"))}
+
+
+def take_over(path: Path, folder: Path) -> None:
+    """Move such a file into the folder of the fleet that it belongs to, unless its process lives."""
+    if (lock := _lock(path)) is None:
+        return
+    with lock:
+        if path.exists():
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            path.rename(folder / path.name)
+        path.with_suffix(".lock").unlink(missing_ok=True)
 
 
 def _lock(path: Path) -> IO[str] | None:
@@ -88,13 +116,29 @@ def _lock(path: Path) -> IO[str] | None:
         except BlockingIOError:
             lock.close()
             return None
-        lock.close()  # whoever had it before has just taken it away
+        lock.close()  # its former owner has just removed it
+
+
+def seal(outcome: words.Outcome) -> words.Outcome:
+    """The outcome as it may leave this process, if there is a key."""
+    codec = current()
+    match outcome:
+        case words.Complete(result) if result is not None:
+            return words.Complete(codec.json(result))
+        case words.Fail(error):
+            return outcome._replace(error=codec.error(error) or "")
+        case words.Postpone(_, reason):
+            return outcome._replace(reason=codec.text(reason) or "")
+        case words.Suspended(waits):
+            return words.Suspended(sealed_waits(waits))
+    return outcome
 
 
 def _pack(report: Report, identity: str) -> dict[str, Any]:
-    outcome = report.outcome._asdict()
-    if isinstance(report.outcome, words.Complete) and report.outcome.result is not None:
-        outcome["result"] = report.outcome.result.decode()
+    sealed = seal(report.outcome)
+    outcome = sealed._asdict()
+    if isinstance(sealed, words.Complete) and sealed.result is not None:
+        outcome["result"] = sealed.result.decode()
     task = report.task._asdict() | {"params": {}, "timeout": None}
     return {
         "identity": identity,
@@ -111,7 +155,7 @@ def _read(path: Path) -> Iterator[tuple[str, Report]]:
             kept = orjson.loads(line)
             yield kept.get("identity", ""), _unpack(kept)
         except (ValueError, KeyError, TypeError, AttributeError):
-            log.error("a kept report can not be read and is left out", file=str(path))
+            log.error("a kept report cannot be read and is left out", file=str(path))
 
 
 def _unpack(kept: dict[str, Any]) -> Report:

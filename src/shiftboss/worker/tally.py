@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect
 from typing import Any
 
 from shiftboss.model.task import BUCKETS, Complete, Fail, Report
 
 
 class Tally:
-    """Counters that a beat takes along, and puts back when it does not land."""
+    """Counters that a beat takes along, until one lands."""
 
     def __init__(self) -> None:
         self._rows: dict[tuple[str, str], list[Any]] = {}
+        self._sent: list[dict[str, Any]] = []
+        self._beat = 0
         self.completed = 0
         self.failed = 0
         self.last_error: str | None = None
@@ -29,25 +31,26 @@ class Tally:
         row[0] += done
         row[1] += failed
         row[2] += report.seconds
-        row[3][bisect_left(BUCKETS, report.seconds)] += 1
+        row[3][bisect(BUCKETS, report.seconds)] += 1
         self.completed += done
         self.failed += failed
         if isinstance(outcome, Fail):
             self.last_error = outcome.error.partition("\n")[0]
 
     def take(self) -> list[dict[str, Any]]:
-        """All rows, and start anew."""
-        rows, self._rows = self._rows, {}
-        return [
-            {"queue": q, "task_type": t, "completed": r[0], "failed": r[1], "seconds": r[2], "buckets": r[3]}
-            for (q, t), r in rows.items()
-        ]
+        """All rows not known to be counted; each carries the number of the beat that first brought it.
 
-    def put_back(self, rows: list[dict[str, Any]]) -> None:
-        for row in rows:
-            key = (row["queue"], row["task_type"])
-            mine = self._rows.setdefault(key, [0, 0, 0.0, [0] * len(row["buckets"])])
-            mine[0] += row["completed"]
-            mine[1] += row["failed"]
-            mine[2] += row["seconds"]
-            mine[3] = [a + b for a, b in zip(mine[3], row["buckets"], strict=True)]
+        A beat that failed may have been counted all the same: its rows are sent again as they were, under the
+        same number, by which the database tells that it knows them.
+        """
+        if self._rows:
+            self._beat += 1
+            fields = ("queue", "task_type", "completed", "failed", "seconds", "buckets", "beat")
+            rows = ((*key, *figures, self._beat) for key, figures in self._rows.items())
+            self._sent += [dict(zip(fields, row, strict=True)) for row in rows]
+            self._rows = {}
+        return list(self._sent)
+
+    def landed(self) -> None:
+        """What was taken last has been counted."""
+        self._sent.clear()

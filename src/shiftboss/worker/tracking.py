@@ -1,18 +1,18 @@
-"""The tracker: this process's incarnation in `ai.vectorizer_worker_process`, kept beating."""
+"""The tracker: what this process's incarnation in `ai.vectorizer_worker_process` counts."""
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 from uuid import UUID
-
-import structlog
 
 from shiftboss import __version__
 from shiftboss.db.tracking import Availability, Tracking
+from shiftboss.log import get_logger
+from shiftboss.model.codec import current as codec
 from shiftboss.model.errors import DatabaseError
 from shiftboss.model.task import Complete, Fail, storable
 from shiftboss.worker.hooks import Ended, Event
@@ -20,11 +20,12 @@ from shiftboss.worker.hooks import Ended, Event
 if TYPE_CHECKING:
     from shiftboss.db import Database
 
-log = structlog.get_logger()
+log = get_logger(__name__)
 STRIKES: Final = 3
 LAST_BEAT_SECONDS: Final = 5.0
 LONGEST_MESSAGE: Final = 2000
-COUNT_THEMSELVES: Final = frozenset({"vectorizer.run"})
+# Task types whose handlers count more finely than by tasks; their handlers add them here.
+COUNT_THEMSELVES: Final[set[str]] = set()
 
 
 _current: Tracker | None = None
@@ -37,34 +38,29 @@ def current() -> Tracker | None:
 
 @dataclass(slots=True)
 class Counts:
-    """What has happened since the last beat that landed."""
+    """What happened since this process registered. Each beat brings all of it, so none counts twice."""
 
     successes: int = 0
     errors: int = 0
     message: str | None = None
 
-    def put_back(self, earlier: Counts) -> None:
-        """Add what a failed beat could not deliver; the newer message stands."""
-        self.successes += earlier.successes
-        self.errors += earlier.errors
-        self.message = self.message or earlier.message
-
 
 class Tracker:
-    """Register, beat every `interval` seconds and once at the end. Its trouble never stops the worker."""
+    """Counts for the row of this incarnation; the process's beat brings them. Its trouble stops no worker."""
 
     def __init__(self, db: Database, interval: float = 10.0, version: str = __version__) -> None:
         self._tracking: Tracking = db.tracking
+        self._workers = db.workers
         self._interval = interval
         self._version = version
         self._counts = Counts()
-        self._loop: asyncio.Task[None] | None = None
-        self._stopping = asyncio.Event()
+        self._sent = self._landed = Counts()
+        self._strikes = 0
         self.id: UUID | None = None
 
     @property
     def beating(self) -> bool:
-        return self._loop is not None and not self._loop.done()
+        return self.id is not None and self._strikes < STRIKES
 
     def succeeded(self, count: int = 1) -> None:
         self._counts.successes += count
@@ -74,28 +70,47 @@ class Tracker:
         self._counts.message = storable(message[:LONGEST_MESSAGE])
 
     async def start(self) -> UUID | None:
-        """This process's id, or None where tracking can not be used; the log says why."""
+        """This process's id, or None where tracking cannot be used; the log says why."""
         global _current
         _current = self
         try:
-            if not _usable(await self._tracking.available()):
-                return None
-            self.id = await self._tracking.worker_start(self._version, timedelta(seconds=self._interval))
+            if _usable(await self._tracking.available()):
+                self.id = await self._tracking.worker_start(self._version, timedelta(seconds=self._interval))
         except DatabaseError as error:
             log.warning("worker tracking is off: registration failed", error=str(error), hint=error.hint)
-            return None
-        self._loop = asyncio.create_task(self._beat_on(), name="tracker")
         return self.id
 
     async def stop(self) -> None:
-        """One last beat with what is left, unless beating has been given up."""
+        """Bring what the last beat of the process did not, unless beating has been given up."""
         global _current
         _current = None if _current is self else _current
-        if self._loop is None:
+        if self.beating and self._counts != self._landed:
+            with suppress(TimeoutError, DatabaseError):
+                async with asyncio.timeout(LAST_BEAT_SECONDS):
+                    await self._workers.keep_process(None, self.row())
+
+    def row(self) -> dict[str, Any]:
+        """What `shiftboss.keep_process` takes; with version and interval a deleted row registers again."""
+        known = {"id": str(self.id), "version": self._version, "interval": f"{self._interval} s"}
+        self._sent = replace(self._counts)
+        return known | asdict(self._sent) | {"message": codec().error(self._sent.message)}
+
+    def landed(self, trouble: dict[str, Any]) -> None:
+        """Hear how a beat ended."""
+        if "message" in trouble:
+            log.warning("a tracking beat failed", error=trouble["message"])
+            self.strike()
             return
-        self._stopping.set()
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._loop, LAST_BEAT_SECONDS)
+        self._strikes, self._landed = 0, self._sent
+        if "id" in trouble:
+            self.id = UUID(trouble["id"])
+            log.warning("the row of this process was deleted: registered again", id=trouble["id"])
+
+    def strike(self) -> None:
+        """Count one failure; after several in a row, beating is given up."""
+        self._strikes += 1
+        if self._strikes == STRIKES:
+            log.error("worker tracking is off: too many beats failed in a row", strikes=STRIKES)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -124,35 +139,10 @@ class Tracker:
             return
         try:
             await self._tracking.worker_progress(
-                self.id, vectorizer_id, successes, error and storable(error[:LONGEST_MESSAGE])
+                self.id, vectorizer_id, successes, error and codec().error(storable(error[:LONGEST_MESSAGE]))
             )
         except DatabaseError as trouble:
             log.warning("progress was not reported", vectorizer=vectorizer_id, error=str(trouble))
-
-    async def _beat_on(self) -> None:
-        strikes = 0
-        while strikes < STRIKES:
-            # A beat is never cut short by the end: nobody could say whether its counts had landed.
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), self._interval)
-            strikes = 0 if await self._beat() else strikes + 1
-            if self._stopping.is_set():
-                return
-        log.error("worker tracking is off: too many beats failed in a row", strikes=strikes)
-
-    async def _beat(self) -> bool:
-        assert self.id is not None
-        sent, self._counts = self._counts, Counts()
-        try:
-            await self._tracking.worker_heartbeat(self.id, sent.successes, sent.errors, sent.message)
-        except DatabaseError as error:
-            self._counts.put_back(sent)
-            log.warning("a tracking beat failed", error=str(error))
-            return False
-        except BaseException:
-            self._counts.put_back(sent)
-            raise
-        return True
 
 
 def _usable(found: Availability) -> bool:

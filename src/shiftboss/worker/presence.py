@@ -1,0 +1,90 @@
+"""The rows of a process that beats: its slot in `health` and its incarnation, kept by one call."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from shiftboss.lifecycle import Service, sleep
+from shiftboss.log import get_logger
+from shiftboss.model.errors import DatabaseError
+from shiftboss.worker.slot import SlotRow
+from shiftboss.worker.tracking import Tracker
+
+if TYPE_CHECKING:
+    from shiftboss.db import Database
+
+log = get_logger(__name__)
+
+#: Seconds that a beat may take before the database counts as away.
+PATIENCE = 5.0
+
+
+@dataclass(slots=True)
+class Told:
+    """What one beat brings for the rows, and what went wrong with them."""
+
+    slot: dict[str, Any] | None
+    process: dict[str, Any] | None
+    trouble: dict[str, Any] = field(default_factory=dict)
+
+
+class Presence(Service):
+    """Carried by a worker's own beat; a process without one that goes to the database runs it by itself."""
+
+    def __init__(
+        self,
+        db: Database,
+        tracker: Tracker,
+        slot: SlotRow | None = None,
+        *,
+        every: float = 5.0,
+        on_away: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`on_away` is called when a beat fails, and every so often while one gets no answer."""
+        super().__init__()
+        self._db, self._tracker, self._slot = db, tracker, slot
+        self._every = every
+        self._on_away = on_away
+
+    @contextmanager
+    def told(self) -> Iterator[Told]:
+        """Around the call of a beat."""
+        process = self._tracker.row() if self._tracker.beating else None
+        told = Told(None if self._slot is None else self._slot.row(), process)
+        alarm = asyncio.create_task(self._wait_for_answer())
+        try:
+            yield told
+        except BaseException:  # a timeout cancels the call
+            self._on_away()
+            raise
+        finally:
+            alarm.cancel()
+        if self._slot is not None:
+            self._slot.landed(told.trouble.get("slot", {}))
+        if process is not None:
+            self._tracker.landed(told.trouble.get("process", {}))
+
+    async def _wait_for_answer(self) -> None:
+        while True:
+            await asyncio.sleep(max(self._every, PATIENCE))
+            self._on_away()
+
+    async def run(self) -> None:
+        self.ready()
+        while not self.stopping.is_set():
+            await self._beat()
+            await sleep(self._every, self.stopping, *(self._slot.news if self._slot is not None else ()))
+        await self._beat()
+
+    async def _beat(self) -> None:
+        try:
+            async with asyncio.timeout(max(self._every, PATIENCE)):
+                with self.told() as told:
+                    told.trouble = await self._db.workers.keep_process(told.slot, told.process)
+        except (DatabaseError, TimeoutError) as error:
+            log.warning("a beat of this process did not land", reason=str(error) or "no answer in time")
+            self._tracker.strike()

@@ -1,0 +1,66 @@
+"""Retry rules of a handler: which errors are worth another attempt, and how long to wait for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from shiftboss.log import get_logger
+from shiftboss.model.errors import LONGEST_DEFER, GiveUp, Retry, UsageError
+from shiftboss.model.task import Claimed, Fail, Outcome
+
+if TYPE_CHECKING:
+    from shiftboss.worker.handlers import Handler
+
+log = get_logger(__name__)
+
+Errors = type[BaseException] | tuple[type[BaseException], ...]
+Pause = Callable[[int, BaseException], timedelta | float | None]
+
+
+def ruled(outcome: Outcome, handler: Handler | None, task: Claimed, error: BaseException) -> Outcome:
+    """The outcome of an attempt that raised `error`, by the rules of its handler and of the error itself."""
+    if not isinstance(outcome, Fail):
+        return outcome
+    if isinstance(error, GiveUp):
+        return outcome._replace(retry=False)
+    if isinstance(error, Retry) and error.after is not None:
+        return outcome._replace(after=error.after)
+    if handler is None:
+        return outcome
+    if not isinstance(error, Retry) and not _worth_another(handler, error):
+        return outcome._replace(retry=False)
+    return outcome._replace(after=_pause(handler, task.attempt, error))
+
+
+def _worth_another(handler: Handler, error: BaseException) -> bool:
+    if handler.give_up_on is not None and isinstance(error, handler.give_up_on):
+        return False
+    return handler.retry_on is None or isinstance(error, handler.retry_on)
+
+
+def _pause(handler: Handler, attempt: int, error: BaseException) -> float | None:
+    """Seconds by the handler's function; None, which means the task's backoff, if that has no answer."""
+    if handler.pause is None:
+        return None
+    try:
+        answer = handler.pause(attempt, error)
+        seconds = answer.total_seconds() if isinstance(answer, timedelta) else answer
+        return None if seconds is None else min(max(float(seconds), 0.0), LONGEST_DEFER)
+    except Exception:
+        log.exception("the backoff function failed; retrying by the task's backoff", task_type=handler.name)
+        return None
+
+
+def errors(option: str, value: Any) -> Errors | None:
+    """The exceptions given to `retry_on` or `give_up_on`, as isinstance takes them."""
+    if value is None:
+        return None
+    kinds = tuple(value) if isinstance(value, list | tuple | set | frozenset) else (value,)
+    for kind in kinds:
+        if not isinstance(kind, type) or not issubclass(kind, BaseException):
+            raise UsageError(
+                f"{option}: {kind!r} is not an exception class", hint=f"{option}=ConnectionError, or a tuple"
+            )
+    return kinds

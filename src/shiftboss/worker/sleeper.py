@@ -1,0 +1,151 @@
+"""How a process that found no task waits for one without making every enqueue send a NOTIFY.
+
+The protocol, and why it loses no wake-up, is described in sql/functions/05_sleepers.sql.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from shiftboss.model.errors import DatabaseError
+
+if TYPE_CHECKING:
+    from shiftboss.db import Database
+
+STREAM = (0.001, 0.002, 0.004)
+BRIEF = 0.004
+LONGEST_PAUSE = 0.1
+SHORTEST_STEP, LONGEST_STEP = 0.001, 0.25
+# A counter that a crash sets back costs a notice or two: its commit need not wait for the disk or a standby.
+NOT_DURABLE = "pg_catalog.set_config('synchronous_commit', 'off', true)"
+
+
+class Snapshot(NamedTuple):
+    """Transactions under way: those listed, and all from `end` on."""
+
+    start: int
+    end: int
+    running: frozenset[int]
+
+    @classmethod
+    def parse(cls, text: str) -> Snapshot:
+        start, end, running = text.split(":")
+        return cls(int(start), int(end), frozenset(int(xid) for xid in running.split(",") if xid))
+
+    def still(self, before: Snapshot) -> Snapshot:
+        """Of those that `before` lists, the ones that run at the time of this snapshot."""
+        running = before.running & self.running if self.start < before.end else frozenset[int]()
+        return before._replace(running=running)
+
+
+class Sleeper:
+    """Calls `look` whenever there may be a task. It sleeps after a look that found nothing.
+
+    Where sleeps are brief, tasks come in a stream: it looks a few times before it asks for a notice. After
+    notices without a task it pauses longer each time, as others are woken by the same tasks.
+    """
+
+    def __init__(self, db: Database, look: Callable[[], None]) -> None:
+        self._db, self._look = db, look
+        self._number: int | None = None
+        self._passed = False
+        self._doze: asyncio.Task[None] | None = None
+        self._hearing: asyncio.Task[None] | None = None
+        self._roused = asyncio.Event()
+        self._again = False
+        self._brief = False
+        self._vain = 0
+        self._pauses: list[float] = []
+
+    def found(self, something: bool) -> None:
+        """What the last look brought."""
+        if something:
+            self._vain = 0
+            self._pauses = list(STREAM) if self._brief else []
+            self._roused.set()
+        elif self._dozing:
+            self._again = self._roused.is_set()
+        else:
+            self._doze = asyncio.create_task(self._fall_asleep(), name="sleeper")
+
+    def notice(self, payload: str) -> None:
+        """Somebody may be needed. The payload is the last number that was armed when this was sent."""
+        if self._dozing and not self._roused.is_set():
+            self._vain += 1
+            self._pauses = [min(SHORTEST_STEP * 2**self._vain, LONGEST_PAUSE)]
+        if payload.isdecimal() and self._number is not None and self._number <= int(payload):
+            self._heard(int(payload))
+        self._roused.set()
+        self._look()
+
+    async def close(self) -> None:
+        """Sleep no more."""
+        self._roused.set()
+        for task in filter(None, (self._doze, self._hearing)):
+            await asyncio.wait({task}, timeout=1.0)
+            task.cancel()
+
+    def _heard(self, number: int) -> None:
+        """Say so, unless another one has that number; a second notice shows that it did not."""
+        if self._number == number or self._passed:
+            self._number = None
+            self._hearing = asyncio.create_task(self._hear(number), name="hearing")
+        self._passed = True
+
+    @property
+    def _dozing(self) -> bool:
+        return self._doze is not None and not self._doze.done()
+
+    async def _fall_asleep(self) -> None:
+        self._roused.clear()
+        self._again = False
+        if self._pauses:
+            await asyncio.sleep(self._pauses.pop(0))
+            self._look()
+            return
+        await _tolerant(self._sleep())
+        if self._again:
+            self._look()
+
+    async def _sleep(self) -> None:
+        row = await self._db.fetch_one(f"SELECT shiftboss.arm() AS number, {NOT_DURABLE}")
+        if row is None or row["number"] is None:
+            return
+        self._number, self._passed = row["number"], False
+        began = time.monotonic()
+        under_way = await self._snapshot()
+        self._look()
+        await self._watch(under_way, began)
+        self._brief = time.monotonic() - began < BRIEF
+
+    async def _watch(self, under_way: Snapshot, began: float) -> None:
+        """Until woken. While transactions that were under way go on, look again after each that ends."""
+        while under_way.running:
+            step = min(max((time.monotonic() - began) / 20, SHORTEST_STEP), LONGEST_STEP)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(step):
+                    await self._roused.wait()
+                    return
+            left = (await self._snapshot()).still(under_way)
+            if left != under_way:
+                self._look()
+            under_way = left
+        await self._roused.wait()
+
+    async def _snapshot(self) -> Snapshot:
+        row = await self._db.fetch_one("SELECT pg_current_snapshot()::text AS snapshot")
+        assert row is not None
+        return Snapshot.parse(row["snapshot"])
+
+    async def _hear(self, number: int) -> None:
+        await _tolerant(self._db.execute(f"SELECT shiftboss.hear(%s), {NOT_DURABLE}", [number]))
+
+
+async def _tolerant(work: Coroutine[Any, Any, Any]) -> None:
+    """A database that is away keeps nobody from polling."""
+    with suppress(DatabaseError):
+        await work

@@ -1,0 +1,184 @@
+"""Steps on their way to the database: those of all attempts of a worker travel in one statement."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, Protocol
+from uuid import UUID
+
+from shiftboss.lifecycle import Backoff
+from shiftboss.log import get_logger
+from shiftboss.model.errors import DatabaseError, TasksLocked
+from shiftboss.model.step import LeaseLost, Loaded, Part, Step
+from shiftboss.model.task import Claimed
+from shiftboss.worker.parts import PartWriter
+
+log = get_logger(__name__)
+
+LONGEST_PAUSE = 2.0
+Pending = list[tuple[Step, asyncio.Future[None]]]
+
+
+class StepStore(Protocol):
+    """Where an attempt finds its steps and keeps them."""
+
+    @property
+    def where(self) -> object:
+        """What `Step.also` is written to: extensions that use the same one may attach to a step."""
+        ...
+
+    async def load(self, task: Claimed, version: str | None) -> Loaded:
+        """What earlier attempts did. A task that begins here is continued by workers of this version."""
+        ...
+
+    async def store(self, step: Step) -> None:
+        """Returns when the result is durable; raises LeaseLost if the task is another attempt's by now."""
+        ...
+
+    async def emit(self, part: Part) -> None: ...
+
+    async def flush(self, lease: int) -> None:
+        """Returns when all that was emitted under this lease is stored."""
+        ...
+
+
+class StepLink(Protocol):
+    """What steps and parts travel over, many at a time: the database's functions, or a coordinator's calls.
+
+    All but `begin` return the ids of tasks whose lease was stale, and raise TasksLocked like a report.
+    """
+
+    async def begin(self, tasks: Sequence[tuple[UUID, int, str | None]]) -> dict[UUID, Loaded]: ...
+
+    async def store(self, steps: Sequence[Step]) -> list[UUID]: ...
+
+    async def append(self, parts: Sequence[Part]) -> list[UUID]: ...
+
+
+class StepWriter:
+    """Loads and stores for all attempts of a worker. While one statement is under way the next one fills.
+
+    A database that is away is waited for: the attempt goes on when its result is stored, or ends with its
+    lease. `where` is what the link leads to.
+    """
+
+    def __init__(self, link: StepLink, where: object) -> None:
+        self._link = link
+        self.where = where
+        self._loads: list[tuple[Claimed, str | None, asyncio.Future[Loaded]]] = []
+        self._stores: Pending = []
+        self._loading: asyncio.Task[None] | None = None
+        self._storing: asyncio.Task[None] | None = None
+        self._parts = PartWriter(link)
+        self.emit = self._parts.emit
+
+    async def flush(self, lease: int) -> None:
+        if self._parts.unsent(lease):
+            await self._parts.flush(lease)
+
+    def forget(self, lease: int) -> None:
+        """This attempt has ended."""
+        self._parts.forget(lease)
+
+    async def load(self, task: Claimed, version: str | None = None) -> Loaded:
+        done: asyncio.Future[Loaded] = asyncio.get_running_loop().create_future()
+        self._loads.append((task, version, done))
+        if self._loading is None or self._loading.done():
+            self._loading = asyncio.create_task(self._load(), name="load steps")
+        return await done
+
+    async def store(self, step: Step) -> None:
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._stores.append((step, done))
+        if self._storing is None or self._storing.done():
+            self._storing = asyncio.create_task(self._store(), name="store steps")
+        await done
+
+    async def close(self) -> None:
+        await self._parts.close()
+        for part in (self._loading, self._storing):
+            if part is not None:
+                part.cancel()
+                with suppress(asyncio.CancelledError):
+                    await part
+
+    async def _load(self) -> None:
+        backoff = Backoff(maximum=LONGEST_PAUSE)
+        while self._loads:
+            batch, self._loads = self._loads, []
+            batch = [one for one in batch if not one[2].done()]
+            try:
+                found = await self._link.begin([(task.id, task.lease, version) for task, version, _ in batch])
+            except DatabaseError as error:
+                if error.refused:
+                    _reject(error, [done for _, _, done in batch])
+                    continue
+                self._loads += batch
+                await _pause(backoff, "steps cannot be loaded", error)
+                continue
+            for task, _, done in batch:
+                if not done.done():
+                    _begin(done, task, found.get(task.id))
+
+    async def _store(self) -> None:
+        backoff = Backoff(maximum=LONGEST_PAUSE)
+        while self._stores:
+            batch, self._stores = self._stores, []
+            batch = [(step, done) for step, done in batch if not done.done()]
+            if not batch:
+                continue
+            try:
+                await self._send(batch)
+                backoff.reset()
+            except DatabaseError as error:
+                self._stores += [pair for pair in batch if not pair[1].done()]
+                await _pause(backoff, "results of steps wait", error)
+
+    async def _send(self, batch: Pending) -> None:
+        """Store these; raises what more patience may help against, with the futures of the rest undone."""
+        try:
+            stale = await self._link.store([step for step, _ in batch])
+        except TasksLocked as error:
+            _settle([pair for pair in batch if pair[0].task_id not in error.ids], error.stale)
+            raise
+        except DatabaseError as error:
+            if not error.about_values and not error.refused:
+                raise
+            if len(batch) == 1:  # its result is at fault
+                _reject(error, [batch[0][1]])
+                return
+            for pair in batch:
+                await self._send([pair])
+            return
+        _settle(batch, stale)
+
+
+def _begin(done: asyncio.Future[Loaded], task: Claimed, found: Loaded | None) -> None:
+    if found is None:
+        done.set_exception(LeaseLost(f"the lease of task {task.id} is gone"))
+    else:
+        done.set_result(found)
+
+
+def _settle(batch: Pending, stale: Sequence[UUID]) -> None:
+    lost = set(stale)
+    for step, done in batch:
+        if done.done():
+            continue
+        if step.task_id in lost:
+            done.set_exception(LeaseLost(f"the lease of task {step.task_id} is gone"))
+        else:
+            done.set_result(None)
+
+
+def _reject(error: Exception, futures: Sequence[asyncio.Future[Any]]) -> None:
+    for done in futures:
+        if not done.done():
+            done.set_exception(error)
+
+
+async def _pause(backoff: Backoff, what: str, error: DatabaseError) -> None:
+    log.warning(what, reason=error.message)
+    await asyncio.sleep(backoff.next())

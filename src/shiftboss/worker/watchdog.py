@@ -1,0 +1,99 @@
+"""A thread that notices when the event loop stands still, and tells which task stopped it."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+from shiftboss.worker.mark import BLOCKED, STEP, Mark
+
+#: Of a lease since the last beat that landed: late enough to spare short blocks, early enough to report.
+LATE = 0.8
+CHECKS = 20
+STILL = 3
+
+#: The lease of the attempt that this code belongs to; tasks that a handler starts inherit it.
+running: ContextVar[int] = ContextVar("shiftboss_running")
+
+
+class Blocked(NamedTuple):
+    """A block of the event loop: the lease at fault (None: not a handler), for how long, and where."""
+
+    lease: int | None
+    seconds: float
+    where: str
+
+
+class Watchdog:
+    """Calls `on_blocked` in its own thread, once per block, before the leases of this worker run out."""
+
+    def __init__(
+        self,
+        mark: Mark,
+        lease_seconds: float,
+        landed: Callable[[], float],
+        on_blocked: Callable[[Blocked], None],
+    ) -> None:
+        self._mark, self._lease, self._landed, self._on_blocked = mark, lease_seconds, landed, on_blocked
+        self._every = lease_seconds / CHECKS
+        self._owners: WeakKeyDictionary[asyncio.Future[Any], int] = WeakKeyDictionary()
+        self._ticked = time.monotonic()
+        self._timer: asyncio.TimerHandle | None = None
+        self._stopped = threading.Event()
+
+    def start(self) -> None:
+        """Watch the loop that runs now."""
+        self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
+        if self._loop.get_task_factory() is None:
+            self._loop.set_task_factory(self._create_task)
+        self._tick()
+        threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._loop.get_task_factory() == self._create_task:
+            self._loop.set_task_factory(None)
+
+    def _create_task(self, loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> asyncio.Future[Any]:
+        """Remember which attempt started a task: a handler's `gather` runs outside of its own steps."""
+        task = asyncio.Task(work, loop=loop, **options)
+        lease = running.get(0)
+        if lease:
+            self._owners[task] = lease
+        return task
+
+    def _tick(self) -> None:
+        self._ticked = time.monotonic()
+        self._timer = self._loop.call_later(self._every / 2, self._tick)
+
+    def _watch(self) -> None:
+        """Count looks without a tick, not time: after a SIGSTOP the loop deserves a moment."""
+        seen, still, told = self._ticked, 0, False
+        while not self._stopped.wait(self._every):
+            if self._ticked != seen:
+                seen, still, told = self._ticked, 0, False
+                continue
+            still += 1
+            if still >= STILL and not told and time.monotonic() >= self._landed() + self._lease * LATE:
+                told = True
+                self._on_blocked(self._blocked())
+
+    def _blocked(self) -> Blocked:
+        task = asyncio.current_task(self._loop)
+        lease = self._mark.words[STEP] or (self._owners.get(task) if task is not None else None)
+        self._mark.words[BLOCKED] = lease or 0
+        return Blocked(lease, time.monotonic() - self._ticked, self._where())
+
+    def _where(self) -> str:
+        frame = sys._current_frames().get(self._thread)
+        last = traceback.extract_stack(frame)[-1] if frame is not None else None
+        return f"{last.filename}:{last.lineno} in {last.name}" if last is not None else "an unknown place"
