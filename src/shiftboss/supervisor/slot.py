@@ -11,19 +11,21 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, NamedTuple, TypeVar
 
-import structlog
-
 from shiftboss.db import Database, Row
 from shiftboss.lifecycle import Backoff, sleep
-from shiftboss.model.errors import DatabaseError
+from shiftboss.log import get_logger
+from shiftboss.model.errors import DatabaseError, DatabaseUnavailable, EmbeddedServerError
 from shiftboss.model.settings import SupervisorSettings
 from shiftboss.model.slot import RestartHistory, RestartPolicy, SlotStatus, member_id
 from shiftboss.supervisor.process import Ending, Process, end_stranger
 
-log = structlog.get_logger()
+log = get_logger(__name__)
 T = TypeVar("T")
 
 LAST_TRIES = 3
+#: A process without a database tries to reach it at least this often, in seconds.
+TRIES = 15.0
+DATABASE_AWAY = {DatabaseUnavailable.exit_code, EmbeddedServerError.exit_code}
 
 Command = Callable[[str, str, str], Sequence[str]]
 """The command line of a worker, from its queue, component and member id."""
@@ -49,6 +51,16 @@ class Order(NamedTuple):
     """Of the task, if the process has to be killed."""
 
 
+class Crash(NamedTuple):
+    """The end of a process that nobody wanted."""
+
+    reason: str
+    suspects: Sequence[int] = ()
+    """The leases that may have caused it."""
+    counts: bool = True
+    """Whether it counts towards the limit on restarts."""
+
+
 @dataclass(frozen=True)
 class Ground:
     """What all slots of a supervisor stand on."""
@@ -58,6 +70,8 @@ class Ground:
     settings: SupervisorSettings
     command: Command
     lifeline: int
+    serves: str
+    """Which fleet on which server its processes serve."""
 
     @property
     def policy(self) -> RestartPolicy:
@@ -80,7 +94,8 @@ class Slot:
         self.process: Process | None = None
         self.started = self._touched = time.monotonic()
         self._former: str | None = None
-        self._restarting = False
+        self._restarting = self._failed = False
+        self._trouble = Backoff(maximum=ground.policy.max_delay)
         self.healthy = asyncio.Event()
         self._order: Order | None = None
         self._ordered = asyncio.Event()
@@ -112,27 +127,40 @@ class Slot:
         self._former = row["former"]
         if row["restart_ordered"]:
             self.order(Kind.RESTART, "by hand")
+        elif self._failed and row["status"] != SlotStatus.FAILED:
+            self.order(Kind.RESTART, "its failure was cleared by hand")
         if self.process is None:
             return
         if reason := self._ailment(row, silence):
             self.order(Kind.END, reason)
         if row["status"] == SlotStatus.HEALTHY:
             self.healthy.set()
+            self._trouble.reset()
 
     def _ailment(self, row: Row, silence: float) -> str | None:
-        status, chosen = row["status"], self._settings
+        status, chosen, process = row["status"], self._settings, self.process
+        assert process is not None
         if status == SlotStatus.CRASHED:
             return "was marked as crashed"
         if status == SlotStatus.STARTING:
-            limit = chosen.start_seconds
-            return f"no beat within {limit:g} s of its start" if silence >= limit else None
+            return self._slow_start(process, silence)
         if status == SlotStatus.STOPPING and self._order is None:
             self._stopping_since = self._stopping_since or time.monotonic()
             if time.monotonic() - self._stopping_since >= chosen.stop_seconds:
                 return f"still there {chosen.stop_seconds:g} s after it began to stop"
-        if silence >= chosen.timeout_seconds:
+        if silence >= chosen.timeout_seconds and not process.lacks_database(
+            max(chosen.timeout_seconds, TRIES)
+        ):
             return f"hung: no beat for {chosen.timeout_seconds:g} s"
         return None
+
+    def _slow_start(self, process: Process, silence: float) -> str | None:
+        chosen = self._settings
+        works = process.progresses()  # asked at every look, as it tells about the time since the last
+        limit = max(chosen.start_seconds, chosen.start_max_seconds if works else 0.0)
+        if silence < limit or process.lacks_database(max(chosen.start_seconds, TRIES)):
+            return None
+        return f"no beat within {limit:g} s of its start"
 
     async def run(self) -> None:
         """Until told to go. Trouble with the database never ends a healthy process."""
@@ -161,10 +189,11 @@ class Slot:
             return
         now = time.monotonic()
         self._history = RestartHistory(self._ground.policy.window, [now - age for age in row["restart_ages"]])
-        if row["process"] is not None and await end_stranger(row["process"], self._settings.stop_seconds):
+        serves, seconds = self._ground.serves, self._settings.stop_seconds
+        if row["process"] is not None and await end_stranger(row["process"], seconds, serves):
             log.info("ended a process of a former supervisor", component=self.component, pid=row["pid"])
         if row["status"] == SlotStatus.FAILED:
-            await self._wait_for_pardon(math.inf)
+            await self._wait_as_failed()
         elif row["status"] == SlotStatus.CRASHED:
             await self._come_back("crashed before this supervisor began")
         else:
@@ -177,12 +206,12 @@ class Slot:
         self.process = None
         self.healthy.clear()
         if crash is not None:
-            log.warning("worker crashed", component=self.component, reason=crash)
-            await self._must(lambda: self._mark_crashed(crash))
-            await self._come_back(crash)
+            log.warning("worker crashed", component=self.component, reason=crash.reason)
+            await self._must(lambda: self._mark_crashed(crash.reason, suspects=crash.suspects))
+            await self._come_back(crash.reason, crash.counts)
 
-    async def _start(self) -> str | None:
-        """Start a process; if that can not be, the reason."""
+    async def _start(self) -> Crash | None:
+        """Start a process; None if that worked."""
         await self._must(self._reopen)
         await self._must(lambda: self._db.health.update_status(self.component, SlotStatus.STARTING))
         await self._must(lambda: self._db.health.take_restart_order(self.component))
@@ -193,7 +222,7 @@ class Slot:
         try:
             process = self._spawn()
         except OSError as error:
-            return f"can not be started: {error}"
+            return Crash(f"cannot be started: {error}")
         self.process, self._stopping_since = process, None
         self.started = self._touched = time.monotonic()
         log.info("worker started", component=self.component, pid=process.pid)
@@ -207,30 +236,45 @@ class Slot:
         ground = self._ground
         command = ground.command(self.queue, self.component, self.member_id)
         return Process.start(
-            command, self.component, ground.host, ground.lifeline, self._settings.stop_seconds
+            command,
+            self.component,
+            ground.host,
+            ground.lifeline,
+            self._settings.stop_seconds,
+            ground.serves,
         )
 
-    async def _watch(self) -> str | None:
-        """Until the process has ended: the reason if it crashed, None if that was ordered."""
+    async def _watch(self) -> Crash | None:
+        """Until the process has ended: how it crashed, None if its end was ordered."""
         process = self.process
         assert process is not None
         while (order := await self._next_order(process)) is None:
             if process.ended.done():
-                return str(process.ended.result())
+                ending, suspects = process.ended.result(), process.accused()
+                counts = bool(suspects) or ending.code not in DATABASE_AWAY
+                # Where no handler was at work, tasks that were only claimed ahead are not suspects.
+                return Crash(str(ending), suspects or (process.started() if counts else []), counts)
         log.info("ending a worker", component=self.component, reason=order.reason)
         if order.kind is Kind.END:
+            suspects = process.accused(self._settings.timeout_seconds / 2)
+            # SIGTERM might wake it up, and it would give back everything, also the task to blame.
+            if suspects:
+                process.kill()
             await process.end(self._settings.kill_seconds)
-            return order.reason
-        await self._bury(order, await self._part(process, order))
+            return Crash(order.reason, suspects)
+        ending = await self._part(process, order)
+        await self._bury(order, ending, process.accused(self._settings.stop_seconds / 2))
         return None
 
-    async def _bury(self, order: Order, ending: Ending) -> None:
+    async def _bury(self, order: Order, ending: Ending, suspects: list[int]) -> None:
         """After an end that was ordered the row goes, and whatever it did not finish is back in the queue."""
+        member = self.member_id
         if ending.code == -signal.SIGKILL:
-            await self._must(lambda: self._mark_crashed(f"{order.reason}; {ending}", order.outcome))
+            reason = f"{order.reason}; {ending}"
+            await self._must(lambda: self._mark_crashed(reason, order.outcome, suspects))
         elif ending.code != 0:
-            member = self.member_id
-            await self._must(lambda: self._db.workers.lose_worker([member], "lost", str(ending)))
+            died = self._db.workers.worker_died
+            await self._must(lambda: died(member, "lost", str(ending), suspects))
         await self._must(lambda: self._db.health.remove_worker(self.component))
         if order.kind is Kind.RESTART:
             self._history.forget()
@@ -255,8 +299,12 @@ class Slot:
             await _first(self._ordered, process, self._settings.drain_seconds)  # a stop has less patience
         return await process.end(self._settings.stop_seconds)
 
-    async def _come_back(self, reason: str) -> None:
-        """After a crash: wait, then restart; or fail, and wait for a person."""
+    async def _come_back(self, reason: str, counts: bool = True) -> None:
+        """After a crash: wait, then restart; or fail, and wait for a person. A crash for want of a database
+        does not count."""
+        if not counts:
+            await self._wait_for_pardon(self._trouble.next())
+            return
         delay = self._ground.policy.delay(self._history.recent(time.monotonic()))
         if delay is None:
             policy = self._ground.policy
@@ -265,9 +313,16 @@ class Slot:
             await self._must(
                 lambda: self._db.health.update_status(self.component, SlotStatus.FAILED, reason=words)
             )
-            await self._wait_for_pardon(math.inf)
+            await self._wait_as_failed()
         else:
             self._restarting = not await self._wait_for_pardon(delay)
+
+    async def _wait_as_failed(self) -> None:
+        self._failed = True
+        try:
+            await self._wait_for_pardon(math.inf)
+        finally:
+            self._failed = False
 
     async def _wait_for_pardon(self, seconds: float) -> bool:
         """Wait; True, and at once, if a person orders a restart or the slot leaves: none is counted then."""
@@ -287,11 +342,11 @@ class Slot:
         return self.leaving
 
     async def _count_restart(self) -> None:
-        self._restarting = False
-        self._history.add(time.monotonic())
         row = await self._must(self._look)
         before = None if row is None else row["restart_count"]
         await self._must(lambda: self._db.health.increment_restart_count(self.component, before))
+        self._restarting = False
+        self._history.add(time.monotonic())
         await self._must(self._look)
 
     async def _look(self) -> Row | None:
@@ -302,10 +357,12 @@ class Slot:
             self._former = row["former"]
         return row
 
-    async def _mark_crashed(self, reason: str, outcome: str = "crashed") -> None:
+    async def _mark_crashed(
+        self, reason: str, outcome: str = "crashed", suspects: Sequence[int] = ()
+    ) -> None:
         """Also when its process had taken the row away, as it does when told to stop by somebody else."""
         await self._reopen()
-        await self._db.health.mark_crashed(self.component, reason, outcome=outcome)
+        await self._db.health.mark_crashed(self.component, reason, outcome=outcome, suspects=suspects)
 
     async def _reopen(self) -> None:
         """Make sure that there is a row of ours, with the history of the former one."""

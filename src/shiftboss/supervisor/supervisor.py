@@ -11,20 +11,21 @@ from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 
-import structlog
-
 from shiftboss.db import Database, Row
+from shiftboss.db.lease import Lease
 from shiftboss.db.listen import listen
-from shiftboss.db.lock import NamedLock
 from shiftboss.lifecycle import Service, sleep
+from shiftboss.lifecycle.processes import known_dead, own_name
+from shiftboss.log import get_logger
 from shiftboss.model.errors import DatabaseError, UsageError
 from shiftboss.model.settings import Settings, SupervisorSettings
 from shiftboss.model.slot import SilenceWatch
 from shiftboss.supervisor.slot import Command, Ground, Kind, Order, Slot
 
-log = structlog.get_logger()
+log = get_logger(__name__)
 
-LOCK_PATIENCE = 5.0
+LEASE_SECONDS = 6.0
+TRY_AGAIN = 0.2
 
 
 class Supervisor(Service):
@@ -41,11 +42,13 @@ class Supervisor(Service):
         direct_url: str | None = None,
     ) -> None:
         super().__init__()
-        self._db, self._host, self._command = db, host, command
+        self._host, self._command = host, command
         self._settings = settings or SupervisorSettings()
         self._wanted = dict(slots)
         self._url = direct_url or db.url
-        self._lock = NamedLock(self._url, f"shiftboss supervisor {host}")
+        self._lease = Lease(db, f"supervisor {host}", LEASE_SECONDS, own_name(), dead=known_dead)
+        self._installation = db.installation
+        self._db = db.under(self._lease)  # what comes too late must not touch the rows of a successor
         self._watch = SilenceWatch(longest_step=2 * self._settings.check_seconds)
         self._slots: dict[Slot, asyncio.Task[None]] = {}
         self._replacements: dict[Slot, asyncio.Task[None]] = {}
@@ -76,10 +79,11 @@ class Supervisor(Service):
         self._wake.set()
 
     async def run(self) -> None:
-        await self._take_lock()
+        serves = (await self._installation.own()).serves
+        await self._take_lease()
         # Every worker holds the reading end; when this process is gone, however, they all read its end.
         lifeline, held = os.pipe()
-        ground = Ground(self._db, self._host, self._settings, self._command, lifeline)
+        ground = Ground(self._db, self._host, self._settings, self._command, lifeline, serves)
         ear = asyncio.create_task(self._hear())
         try:
             await self._db.health.begin_supervisor(self._host, os.getpid(), self._wanted)
@@ -93,7 +97,7 @@ class Supervisor(Service):
             await self._stop_all()
             os.close(held)
             os.close(lifeline)
-            await self._lock.release()
+            await self._lease.release()
 
     async def _keep(self, ground: Ground) -> None:
         while not self.stopping.is_set():
@@ -103,13 +107,13 @@ class Supervisor(Service):
                 await self._check(ground)
             except DatabaseError as error:
                 self._watch.blind()
-                log.warning("can not look at the slots", reason=error.message)
+                log.warning("cannot look at the slots", reason=error.message)
             except Exception:  # ending here would end every worker of the host
                 self._watch.blind()
                 log.exception("could not look at the slots")
 
     async def _check(self, ground: Ground) -> None:
-        await self._keep_lock()
+        await self._keep_lease()
         asked = time.monotonic()
         rows = {row["component"]: row for row in await self._db.health.survey(self._host)}
         wanted = await self._db.health.wanted_slots(self._host)
@@ -175,7 +179,7 @@ class Supervisor(Service):
             return None
         if chosen.max_memory_mb is not None and (used := slot.process.memory()) > chosen.max_memory_mb:
             reason = f"uses {used:.0f} MB, more than {chosen.max_memory_mb} MB"
-            return Order(Kind.STOP, reason, outcome="crashed")  # whoever does not let go is to blame
+            return Order(Kind.STOP, reason, outcome="crashed")  # the task that does not let go is to blame
         done = row["tasks_done"]
         if chosen.max_tasks is not None and done >= chosen.max_tasks:
             return Order(Kind.DRAIN, f"has done {done} tasks")
@@ -194,7 +198,7 @@ class Supervisor(Service):
                 details = {"reason": order.reason, "successor": successor.component}
                 await self._db.events.note("slot.replaced", component=slot.component, details=details)
             except DatabaseError as error:
-                log.warning("can not replace a worker now", component=slot.component, reason=error.message)
+                log.warning("cannot replace a worker now", component=slot.component, reason=error.message)
                 self._succeeded.discard(slot)
                 return
             log.info("replacing a worker", component=slot.component, **details)
@@ -205,18 +209,20 @@ class Supervisor(Service):
                 self._succeeded.discard(slot)
                 successor.order(Kind.STOP, "it was to replace another, but did not become healthy")
 
-    async def _take_lock(self) -> None:
-        deadline = time.monotonic() + LOCK_PATIENCE
-        while not await self._lock.acquire():  # a killed supervisor's session may live a moment longer
+    async def _take_lease(self) -> None:
+        """A supervisor that was killed on another machine holds its name until the lease expires."""
+        deadline = time.monotonic() + LEASE_SECONDS + 1.0
+        while not await self._lease.acquire():
             if time.monotonic() > deadline:
                 raise UsageError(
                     f"a supervisor of host {self._host!r} is already running on this database",
-                    hint="stop it first, or give this one another name with --host",
+                    hint="stop it first, or give this one another name: SHIFTBOSS_SUPERVISOR_HOST=other",
                 )
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(TRY_AGAIN)
 
-    async def _keep_lock(self) -> None:
-        if not await self._lock.held() and not await self._lock.acquire():
+    async def _keep_lease(self) -> None:
+        """A failover may have lost the lease without another supervisor having taken it."""
+        if self._lease.lost.is_set() and not await self._lease.acquire():
             log.error("another supervisor has taken over this host: stopping", host=self._host)
             self.request_stop()
 
