@@ -1,0 +1,169 @@
+"""Alerts that reach somebody: starts and ends are sent to webhooks or handed to a task."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import hashlib
+import hmac
+import time
+from typing import TYPE_CHECKING, Any
+from urllib.error import HTTPError
+from urllib.parse import urlsplit
+from urllib.request import Request, urlopen
+
+import orjson
+
+from shiftboss.leader.election import Duty
+from shiftboss.leader.rules import all_rules
+from shiftboss.lifecycle import Service, ticks
+from shiftboss.log import get_logger
+from shiftboss.model.errors import ConfigError, ShiftbossError
+
+if TYPE_CHECKING:
+    from shiftboss.db import Database, Row
+    from shiftboss.model.alert import Rule
+    from shiftboss.model.settings import AlertSettings
+
+log = get_logger(__name__)
+
+SEND_SECONDS = 2.0
+TIMEOUT = 10.0
+COLOURS = {"critical": "danger", "warning": "warning"}
+
+
+class Alarm:
+    """Looks at the rules, and sends what is to be announced."""
+
+    def __init__(self, db: Database, settings: AlertSettings) -> None:
+        self._db, self._settings = db, settings
+        self._targets = {target(url): url for url in settings.webhooks}
+        self._key = signing_key(settings.secret)
+
+    def duties(self) -> list[Duty]:
+        duties = [Duty("alerts", self._settings.every_seconds, self.look)]
+        return duties + ([Duty("announce", SEND_SECONDS, self.send)] if self._targets else [])
+
+    def rules(self) -> list[Rule]:
+        return [rule for rule in all_rules() if rule.name not in self._settings.off]
+
+    async def look(self, only: str | None = None) -> list[Row]:
+        """Look at every rule; the starts and ends to announce. A rule that cannot be read stays as it is."""
+        found, looked = [], []
+        for rule in self.rules():
+            if only not in (None, rule.name):
+                continue
+            threshold = self._settings.thresholds.get(rule.name, rule.threshold)
+            try:
+                seen = await rule.find(self._db, threshold)
+            except ShiftbossError as error:
+                log.warning("a rule could not be looked at", rule=rule.name, reason=error.message)
+                continue
+            looked.append(rule.name)
+            about = {"rule": rule.name, "severity": rule.severity, "threshold": threshold}
+            found += [about | one._asdict() for one in seen]
+        return await self._db.alerts.settle(looked, found, list(self._targets), self._settings.task)
+
+    async def send(self) -> int:
+        """Send what is due; how many were delivered."""
+        due = await self._db.alerts.take_deliveries(list(self._targets))
+        errors = await asyncio.gather(*(self._post(row) for row in due))
+        for row, error in zip(due, errors, strict=True):
+            await self._db.alerts.delivered(row["id"], error)
+        return errors.count(None)
+
+    async def _post(self, row: Row) -> str | None:
+        """What went wrong. The address is a secret, so the log names its host only."""
+        url = self._targets[row["target"]]
+        body = orjson.dumps(message(row["alert"], row["moment"]))
+        headers = signed(f"alert-{row['alert']['id']}-{row['moment']}", body, self._key)
+        error = await asyncio.to_thread(_send, url, body, headers)
+        if error is not None:
+            log.warning("an alert was not delivered", host=urlsplit(url).hostname, reason=error)
+        return error
+
+
+class LeaderWatch(Service):
+    """Announces that nobody leads, which no leader can do. For processes that do not lead themselves."""
+
+    LASTING = 60.0
+
+    def __init__(self, db: Database, settings: AlertSettings) -> None:
+        super().__init__()
+        self._db, self._every = db, settings.every_seconds
+        self._alarm = Alarm(db, settings)
+        self._led_at = time.monotonic()
+
+    async def run(self) -> None:
+        self.ready()
+        async for _ in ticks(self._every, self.stopping):
+            try:
+                await self._look()
+            except ShiftbossError as error:
+                log.warning("cannot see whether somebody leads", reason=error.message)
+
+    async def _look(self) -> None:
+        if (await self._db.insights.figures.fleet())["led"]:
+            self._led_at = time.monotonic()
+        elif time.monotonic() - self._led_at >= self.LASTING:
+            await self._alarm.look(only="nobody_leads")
+            await self._alarm.send()
+
+
+def target(url: str) -> str:
+    """What stands for an address in the database."""
+    return hashlib.sha256(url.encode()).hexdigest()[:16]
+
+
+def message(alert: dict[str, Any], moment: str) -> dict[str, Any]:
+    """What a webhook gets: Slack shows it, and other receivers find every figure in `fields`."""
+    ended = moment == "end"
+    word = "Resolved" if ended else alert["severity"].capitalize()
+    names = ("rule", "subject", "severity", "value", "threshold", "started_at", "ended_at", "advice")
+    fields = [
+        {"title": n, "value": str(alert[n]), "short": n != "advice"}
+        for n in names
+        if alert[n] not in (None, "")
+    ]
+    return {
+        "text": f"{word}: {alert['message']}",
+        "attachments": [
+            {
+                "color": "good" if ended else COLOURS[alert["severity"]],
+                "fallback": f"{word}: {alert['message']}",
+                "title": alert["rule"],
+                "text": "" if ended else f"`{alert['advice']}`",
+                "fields": [{"title": "moment", "value": moment, "short": True}, *fields],
+            }
+        ],
+    }
+
+
+def signing_key(secret: str | None) -> bytes | None:
+    """The key in a secret of the form `whsec_` and base64."""
+    try:
+        return None if secret is None else base64.b64decode(secret.removeprefix("whsec_"), validate=True)
+    except binascii.Error:
+        raise ConfigError("alerts.secret is not base64", hint="whsec_ and 24 to 64 random bytes") from None
+
+
+def signed(id: str, body: bytes, key: bytes | None) -> dict[str, str]:
+    """Headers as standardwebhooks.com describes them; a delivery that is repeated has the same id."""
+    at = str(int(time.time()))
+    headers = {"Content-Type": "application/json", "webhook-id": id, "webhook-timestamp": at}
+    if key is not None:
+        digest = hmac.digest(key, f"{id}.{at}.".encode() + body, hashlib.sha256)
+        headers["webhook-signature"] = "v1," + base64.b64encode(digest).decode()
+    return headers
+
+
+def _send(url: str, body: bytes, headers: dict[str, str]) -> str | None:
+    try:
+        with urlopen(Request(url, body, headers), timeout=TIMEOUT) as answer:  # noqa: S310 -- checked in settings
+            answer.read(1000)
+    except HTTPError as error:
+        return f"status {error.code}"
+    except (OSError, ValueError) as error:
+        return type(error).__name__
+    return None

@@ -1,0 +1,83 @@
+"""The pruner: deletes old history as fast as it accumulates, and keeps the small tables small."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import timedelta
+
+from shiftboss.db import Database
+from shiftboss.db.insights.figures import COUNTED
+from shiftboss.leader.election import Duty
+from shiftboss.model.settings import LeaderSettings
+
+TIDY_SECONDS = 600.0
+FOLD_SECONDS = 5.0
+
+
+class Batch:
+    """How many rows to delete at once: as many as take about a fifth of a second."""
+
+    SMALLEST, LARGEST = 500, 20_000
+    SECONDS = 0.2
+
+    def __init__(self) -> None:
+        self.size = 2_000
+
+    def took(self, seconds: float) -> None:
+        """Adapt to how long the last full batch took; at most twice or half the size each time."""
+        factor = min(2.0, max(0.5, self.SECONDS / max(seconds, 0.001)))
+        self.size = min(self.LARGEST, max(self.SMALLEST, int(self.size * factor)))
+
+
+class Pruner:
+    def __init__(self, db: Database, settings: LeaderSettings | None = None) -> None:
+        self._db = db
+        self._settings = settings or LeaderSettings()
+        self._batch = Batch()
+        self._next_count = 0.0
+
+    def duties(self) -> list[Duty]:
+        return [
+            Duty("prune", self._settings.prune_seconds, self.prune),
+            Duty("fold", FOLD_SECONDS, self.fold),
+            Duty("tidy", TIDY_SECONDS, self.tidy),
+        ]
+
+    async def prune(self) -> int:
+        """Delete the finished tasks that are old enough; how many.
+
+        It goes on until none is left, so that it keeps up with any rate of finished tasks, and rests after
+        each batch for as long as the batch took.
+        """
+        older = timedelta(days=self._settings.keep_tasks_days)
+        total = 0
+        while True:
+            wanted, began = self._batch.size, time.monotonic()
+            done = await self._db.tasks.prune(older, wanted)
+            total += done
+            if done < wanted:
+                return total
+            seconds = time.monotonic() - began
+            self._batch.took(seconds)
+            await asyncio.sleep(seconds)
+
+    async def fold(self) -> None:
+        """Add up what has been counted since the last time."""
+        await self._db.execute("SELECT shiftboss.fold_tallies()")
+        await self._db.execute("SELECT shiftboss.fold_errors()")
+        await self._db.execute("SELECT shiftboss.fold_counters()")
+        await self.count_queues()
+
+    async def count_queues(self) -> None:
+        """Count long queues for /metrics, for at most a twentieth of the time."""
+        began = time.monotonic()
+        if began >= self._next_count:
+            await self._db.execute("SELECT shiftboss.count_queues(%s)", [COUNTED])
+            self._next_count = time.monotonic() + 20 * (time.monotonic() - began)
+
+    async def tidy(self) -> None:
+        """Housekeeping of lanes, events, statistics and slots that nobody remembers."""
+        older = timedelta(days=self._settings.keep_events_days)
+        await self._db.tasks.tidy(older)
+        await self._db.health.tidy_health(older)
