@@ -1,0 +1,223 @@
+"""Everything that changes the fleet: one method each, that checks the role, acts, and writes the audit log.
+
+The commands, the API's routes and the page's buttons all call these, so none can do what another may not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Literal
+from uuid import UUID
+
+from shiftboss.db.insights import TaskFilter
+from shiftboss.leader.autoscaler import set_autoscale
+from shiftboss.leader.schedules import Cron, register, set_paused, unknown
+from shiftboss.model.access import Principal, Role
+from shiftboss.model.codec import current
+from shiftboss.model.errors import NotFound
+from shiftboss.model.task import Cancel, Enqueued, NewTask
+from shiftboss.operations.approvals import check, pick, shortened
+from shiftboss.operations.audit import Audited, few
+
+if TYPE_CHECKING:
+    from shiftboss.db import Row
+    from shiftboss.model.settings import AutoscaleSettings
+
+BULK = 10_000
+Kind = Literal["queue", "task_type"]
+
+
+class Operations(Audited):
+    """Operations on tasks, workers, slots, queues, schedules and tokens."""
+
+    async def enqueue(self, who: Principal, task: NewTask) -> Enqueued:
+        """Put a task into the queue; its `warning` says that no worker knows the type."""
+        async with self._recorded(who, Role.OPERATOR, "task.enqueue", task.task_type, queue=task.queue):
+            warnings = await self._check(task)
+            (made,) = await self._db.tasks.enqueue([task])
+            return made._replace(warning="; ".join(warnings) or None)
+
+    async def _check(self, task: NewTask) -> list[str]:
+        return await self._db.schemas.check([task], strict=self._settings.tasks.strict)
+
+    async def task_types(self, who: Principal) -> list[Row]:
+        """The task types that workers have published, with the JSON Schema of their arguments."""
+        who.require(Role.VIEWER)
+        return await self._db.schemas.all()
+
+    async def cancel_tasks(
+        self, who: Principal, ids: Sequence[UUID], reason: str | None = None
+    ) -> list[Cancel]:
+        async with self._recorded(who, Role.OPERATOR, "task.cancel", few(ids), count=len(ids), reason=reason):
+            return _some(await self._db.tasks.cancel(ids, reason or f"by {who.name}"), ids)
+
+    async def retry_tasks(self, who: Principal, ids: Sequence[UUID], start: str | None = None) -> list[UUID]:
+        """Start tasks over, from the step `start` if given."""
+        async with self._recorded(who, Role.OPERATOR, "task.retry", few(ids), count=len(ids), step=start):
+            return await self._db.tasks.retry(ids, start)
+
+    async def retry_errors(self, who: Principal, group: str) -> list[UUID]:
+        """Start the failed tasks of a group of errors over; those that do."""
+        async with self._recorded(who, Role.OPERATOR, "error.retry", group):
+            found = await self._db.insights.errors.group(group)
+            return await self._db.tasks.retry(await self._db.insights.errors.members(found["id"], BULK))
+
+    async def send_event(
+        self, who: Principal, key: str, payload: Any = None, task: UUID | None = None, id: UUID | None = None
+    ) -> int:
+        """Send an event to the tasks that wait for it; how many go on."""
+        async with self._recorded(who, Role.OPERATOR, "event.send", key, task=task and str(task)):
+            if task is not None and await self._db.tasks.get(task) is None:
+                raise NotFound(f"there is no task {task}")
+            return await self._db.steps.send_event(key, payload, task=task, id=id)
+
+    async def answer(self, who: Principal, task: UUID, answer: Any, step: str | None = None) -> Row:
+        """Answer the question that a task waits for, by `step` if it asks several; the question."""
+        async with self._recorded(who, Role.OPERATOR, "task.answer", task, step=step) as noted:
+            asked = pick(await self._db.steps.approvals(task), task, step)
+            noted["step"] = f"{asked['name']}#{asked['ordinal']}"
+            noted["question"] = current().text(asked["question"])
+            noted["answer"] = current().value(shortened(answer))
+            check(asked["schema"], answer)
+            await self._db.steps.answer(task, asked["name"], asked["ordinal"], answer, who.name)
+            return asked
+
+    async def matching(self, who: Principal, wanted: TaskFilter) -> list[UUID]:
+        """The tasks that a bulk action on this filter would mean."""
+        who.require(Role.OPERATOR)
+        return await self._db.insights.tasks.ids(wanted, BULK)
+
+    async def steer_worker(
+        self, who: Principal, worker_id: str, *, paused: bool | None = None, draining: bool | None = None
+    ) -> None:
+        action = "worker.drain" if draining else "worker.pause" if paused else "worker.resume"
+        async with self._recorded(who, Role.OPERATOR, action, worker_id):
+            if not await self._db.workers.set_flags(worker_id, paused=paused, draining=draining):
+                raise NotFound(f"there is no worker {worker_id!r}")
+
+    async def pause_slots(
+        self, who: Principal, components: Sequence[str] | None = None, queue: str | None = None
+    ) -> list[str]:
+        async with self._recorded(who, Role.OPERATOR, "slot.pause", few(components), queue=queue):
+            return await self._db.health.pause_workers(components, queue)
+
+    async def resume_slots(
+        self, who: Principal, components: Sequence[str] | None = None, queue: str | None = None
+    ) -> list[str]:
+        async with self._recorded(who, Role.OPERATOR, "slot.resume", few(components), queue=queue):
+            return await self._db.health.resume_workers(components, queue)
+
+    async def restart_slots(
+        self, who: Principal, components: Sequence[str] | None = None, queue: str | None = None
+    ) -> list[Row]:
+        async with self._recorded(who, Role.OPERATOR, "slot.restart", few(components), queue=queue):
+            return await self._db.health.restart_workers(components, queue)
+
+    async def set_autoscale(self, who: Principal, queue: str, given: dict[str, Any]) -> AutoscaleSettings:
+        async with self._recorded(who, Role.OPERATOR, "queue.autoscale", queue, **given):
+            return await set_autoscale(self._db, queue, given)
+
+    async def scale(self, who: Principal, queue: str, count: int, host: str | None = None) -> str:
+        """Keep this many slots for a queue; where."""
+        async with self._recorded(who, Role.OPERATOR, "slot.scale", queue, count=count, host=host):
+            return await self._db.health.set_slots(queue, count, host)
+
+    async def pause_queue(
+        self, who: Principal, name: str, reason: str | None = None, kind: Kind = "queue"
+    ) -> bool:
+        async with self._recorded(who, Role.OPERATOR, f"{kind}.pause", name, reason=reason):
+            return await self._db.tasks.pause(kind, name, reason)
+
+    async def resume_queue(self, who: Principal, name: str, kind: Kind = "queue") -> bool:
+        async with self._recorded(who, Role.OPERATOR, f"{kind}.resume", name):
+            return await self._db.tasks.resume(kind, name)
+
+    async def limit_queue(
+        self,
+        who: Principal,
+        name: str,
+        max_running: int | None,
+        rate: int | None,
+        period: timedelta | None,
+        *,
+        kind: Kind = "queue",
+        max_per_key: int | None = None,
+        rate_per: Literal["all", "key", "tenant"] = "all",
+    ) -> None:
+        figures = {"max_running": max_running, "max_per_key": max_per_key, "rate": rate}
+        async with self._recorded(who, Role.OPERATOR, f"{kind}.limit", name, **figures):
+            await self._db.tasks.set_limit(kind, name, **figures, rate_period=period, rate_per=rate_per)
+
+    async def reset_limit(self, who: Principal, name: str, kind: Kind = "task_type") -> bool:
+        """Forget what an operator set: the limits in code hold again."""
+        async with self._recorded(who, Role.OPERATOR, f"{kind}.limit", name, reset=True):
+            return await self._db.tasks.reset_limit(kind, name)
+
+    async def set_tenant_weight(self, who: Principal, name: str, weight: float | None) -> bool:
+        """How much a tenant gets next to others that wait; None brings back 1. Whether it changed."""
+        async with self._recorded(who, Role.OPERATOR, "tenant.weight", name, weight=weight):
+            return await self._db.fairness.set_tenant_weight(name, weight)
+
+    async def set_ageing(self, who: Principal, every: timedelta | None) -> None:
+        """Let waiting tasks gain one point of priority this often; None turns that off."""
+        seconds = None if every is None else every.total_seconds()
+        async with self._recorded(who, Role.OPERATOR, "queue.ageing", seconds=seconds):
+            await self._db.fairness.set_ageing(every)
+
+    async def set_slots(self, who: Principal, queue: str, count: int, host: str | None = None) -> str:
+        """Order how many slots a host keeps for a queue; the host."""
+        async with self._recorded(who, Role.OPERATOR, "slot.scale", queue, count=count, host=host):
+            return str(await self._db.health.set_slots(queue, count, host))
+
+    async def put_schedule(self, who: Principal, cron: Cron) -> Row:
+        """Make a schedule, or change the one of that name; how it stands then."""
+        async with self._recorded(who, Role.OPERATOR, "schedule.put", cron.name, cron=cron.cron):
+            cron.check()
+            await self._check(NewTask(task_type=cron.task["task_type"], params=cron.task.get("params") or {}))
+            await register(self._db, [cron])
+            if (row := await self._db.schedules.get(cron.name)) is None:
+                raise unknown(cron.name)
+            return row
+
+    async def run_schedule(self, who: Principal, name: str) -> UUID:
+        """Enqueue its task once, now; its ticks stay as they are."""
+        async with self._recorded(who, Role.OPERATOR, "schedule.run", name):
+            if (id := await self._db.schedules.run(name)) is None:
+                raise unknown(name)
+            return id
+
+    async def pause_schedule(self, who: Principal, name: str) -> None:
+        async with self._recorded(who, Role.OPERATOR, "schedule.pause", name):
+            await set_paused(self._db, name, True)
+
+    async def resume_schedule(self, who: Principal, name: str) -> None:
+        async with self._recorded(who, Role.OPERATOR, "schedule.resume", name):
+            await set_paused(self._db, name, False)
+
+    async def remove_schedule(self, who: Principal, name: str) -> None:
+        async with self._recorded(who, Role.OPERATOR, "schedule.remove", name):
+            if not await self._db.schedules.remove(name):
+                raise unknown(name)
+
+    async def create_token(
+        self, who: Principal, name: str, role: Role, lifetime: timedelta | None = None
+    ) -> str:
+        async with self._recorded(who, Role.ADMIN, "token.create", name, given=role.value):
+            return await self._db.tokens.create_token(name, role, lifetime)
+
+    async def create_login(self, who: Principal, role: Role, lifetime: timedelta) -> str:
+        """The code of a one-time login link, for somebody who will act under this name."""
+        async with self._recorded(who, Role.ADMIN, "login.create", given=role.value):
+            return await self._db.tokens.create_login(who.name, role, lifetime)
+
+    async def revoke_token(self, who: Principal, which: str) -> None:
+        async with self._recorded(who, Role.ADMIN, "token.revoke", which):
+            if not await self._db.tokens.revoke_token(which):
+                raise NotFound(f"there is no live token {which!r}", hint="`shiftboss token list` shows all")
+
+
+def _some(found: list[Cancel], ids: Sequence[UUID]) -> list[Cancel]:
+    if not found and len(ids) == 1:
+        raise NotFound(f"there is no task {ids[0]}")
+    return found
