@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import Any
 
 from shiftboss.app.app import App
-from shiftboss.app.calls import Call, chain, group, parents
+from shiftboss.app.calls import Call, Calls, chain, group, parents
 from shiftboss.app.handle import Group, Handle
 from shiftboss.app.task import AsyncTask, PlainTask, Task
 
@@ -26,6 +26,7 @@ __all__ = [
     "App",
     "AsyncTask",
     "Call",
+    "Calls",
     "Group",
     "Handle",
     "PlainTask",

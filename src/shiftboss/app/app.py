@@ -6,26 +6,43 @@ import asyncio
 import inspect
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from functools import cached_property
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast, overload
+from uuid import UUID
 from weakref import WeakKeyDictionary
 
-from shiftboss.app.calls import Call, whole
-from shiftboss.app.decorator import TaskDecorator
-from shiftboss.app.handle import Group, Handle
-from shiftboss.app.link import Link
-from shiftboss.app.schedule import Cron, schedule
-from shiftboss.app.sync import Sync
+from pydantic_core import to_jsonable_python
+
+from shiftboss.app.calls import Call, Calls, whole
+from shiftboss.app.decorator import BatchDecorator, TaskDecorator
+from shiftboss.app.handle import Group, Handle, as_id
 from shiftboss.app.task import AsyncTask, PlainTask, Task
-from shiftboss.db import Database
-from shiftboss.db.callers import enqueue_on
+from shiftboss.extension import attribute
+from shiftboss.log import get_logger
 from shiftboss.model.errors import UsageError
 from shiftboss.model.task import Enqueued, NewTask
-from shiftboss.worker.handlers import Handler, Handlers, Terms
-from shiftboss.worker.runtime import Worker
+from shiftboss.worker.around import Middleware
+from shiftboss.worker.batches import Batch
+from shiftboss.worker.handlers import AllTerms, Handler, Handlers, Terms
 
+if TYPE_CHECKING:  # loaded on first use: the driver and the worker take longer than all else together
+    from shiftboss.app.connection import Connection
+    from shiftboss.app.schedule import Cron
+    from shiftboss.app.sync import Sync
+    from shiftboss.db import Database
+    from shiftboss.worker.runtime import Worker
+
+log = get_logger(__name__)
 R = TypeVar("R")
+M = TypeVar("M", bound=Middleware)
+H = TypeVar("H", bound=Callable[[], Any])
+
+
+def elsewhere(**arguments: Any) -> Any:
+    """Stands for a function that this program does not import."""
+    raise UsageError("this task is known by its name only and cannot be called here", hint="enqueue it")
 
 
 class App:
@@ -56,24 +73,43 @@ class App:
         self.tasks: dict[str, Task[..., Any]] = {}
         self.schedules: list[Cron] = []
         self._url = url
-        self._links: WeakKeyDictionary[asyncio.AbstractEventLoop, Link] = WeakKeyDictionary()
+        self._connections: WeakKeyDictionary[asyncio.AbstractEventLoop, Connection] = WeakKeyDictionary()
         self._opening: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
 
-    def task(self, name: str | None = None, **terms: Unpack[Terms]) -> TaskDecorator:
+    @overload
+    def task(
+        self, name: str | None = None, *, batch: Batch | int, **terms: Unpack[Terms]
+    ) -> BatchDecorator: ...
+
+    @overload
+    def task(self, name: str | None = None, **terms: Unpack[Terms]) -> TaskDecorator: ...
+
+    def task(self, name: str | None = None, **terms: Any) -> Any:
         """Decorate a function as a task. Its name is `<app>.<function>` unless you give one.
 
         `async def` runs in the worker's event loop, `def` in a thread, `mode="process"` in a child process.
+        With `batch=Batch(max_size=100, max_wait=0.1)` one call handles many tasks: the function takes a list
+        of items and returns a list of results; each task is enqueued with one item.
         """
 
         def decorate(function: Callable[..., Any]) -> Task[..., Any]:
-            handler = Handler.of(function, name or f"{self.name}.{function.__name__}", terms)
+            given = cast(AllTerms, terms)
+            handler = Handler.of(function, name or f"{self.name}.{function.__name__}", given)
             self.handlers.add(handler)
             kind = AsyncTask if inspect.iscoroutinefunction(function) else PlainTask
             task: Task[..., Any] = kind(self, handler)
             self.tasks[handler.name] = task
             return task
 
-        return TaskDecorator(decorate)
+        return BatchDecorator(decorate) if terms.get("batch") else TaskDecorator(decorate)
+
+    def task_named(self, name: str) -> Task[..., Any]:
+        """A task type by its name alone, for code that does not import the function.
+
+        Its arguments, all by name, are checked against the schema that workers have published.
+        """
+        handler = Handler(name=name, function=elsewhere, mode="thread")
+        return self.tasks.get(name) or PlainTask(self, handler)
 
     def cron(
         self, expression: str, *, timezone: str = "UTC", name: str | None = None, **terms: Unpack[Terms]
@@ -83,6 +119,8 @@ class App:
         The schedule is made known when a worker or `shiftboss up` starts with this app. Takes the terms of
         `task`. The function must be callable without arguments.
         """
+        from shiftboss.app.schedule import schedule
+
         decorate = self.task(name, **terms)
 
         def scheduled(function: Callable[..., Any]) -> Task[..., Any]:
@@ -92,8 +130,36 @@ class App:
 
         return TaskDecorator(scheduled)
 
+    def middleware(self, function: M) -> M:
+        """Decorate `async def f(ctx, call_next)`: it runs around each attempt, whatever the mode of the task.
+
+        `await call_next()` runs the handler and returns its result as JSON holds it, or raises its error.
+        What the middleware returns or raises is what the attempt comes to. The first declared is outermost.
+        """
+        self.handlers.around.middleware.append(function)
+        return function
+
+    def on_start(self, function: H) -> H:
+        """Decorate a function without arguments, async or not: each worker calls it before it takes tasks."""
+        self.handlers.around.starts.append(function)
+        return function
+
+    def on_stop(self, function: H) -> H:
+        """As `on_start`, when the worker has no task any more."""
+        self.handlers.around.stops.append(function)
+        return function
+
+    def resource(self, function: H) -> H:
+        """Decorate a function that opens something each worker keeps: an HTTP client, a model, a pool.
+
+        It yields or returns the thing. Parameters of tasks that are annotated with its type are filled with
+        it; they are no arguments of the task. Give them the default `inject` for type checkers.
+        """
+        self.handlers.around.add_resource(function)
+        return function
+
     def include(self, other: Handlers | App) -> None:
-        """Take over the handlers of another app, or of a room of Shiftboss."""
+        """Take over the handlers of another app, or of an extension."""
         if isinstance(other, App):
             self.tasks |= other.tasks
             self.schedules += other.schedules
@@ -104,28 +170,48 @@ class App:
     async def enqueue(self, call: Call[R], /, *, conn: Any = None) -> Handle[R]: ...
 
     @overload
+    async def enqueue(self, group: Calls[R], /, *, conn: Any = None) -> Group[R]: ...
+
+    @overload
     async def enqueue(self, *calls: Call[Any], conn: Any = None) -> Group[Any]: ...
 
-    async def enqueue(self, *calls: Call[Any], conn: Any = None) -> Handle[Any] | Group[Any]:
+    async def enqueue(self, *calls: Any, conn: Any = None) -> Handle[Any] | Group[Any]:
         """Put calls and all they wait for into the queue: all of them or none.
 
         With `conn` (psycopg's AsyncConnection, SQLAlchemy's AsyncSession or AsyncConnection) it happens in
         the transaction of that connection: if it rolls back, there never was a task.
         """
+        if len(calls) == 1 and isinstance(calls[0], Calls):
+            return await self.enqueue_all(calls[0], conn=conn)
         group = await self.enqueue_all(calls, conn=conn)
         return group.handles[0] if len(calls) == 1 else group
 
     async def enqueue_all(self, calls: Sequence[Call[R]], *, conn: Any = None) -> Group[R]:
         """As `enqueue`, for any number of calls."""
         tasks = self._new_tasks(calls)
+        if named := self._named(calls):
+            await self._check(named)
         if conn is None:
             made = await (await self.database()).tasks.enqueue(tasks) if tasks else []
         else:
+            from shiftboss.db.callers import enqueue_on
+
             made = await enqueue_on(conn, tasks)
         return Group(self._handles(calls, tasks, made), self)
 
     def _new_tasks(self, calls: Sequence[Call[Any]]) -> Sequence[NewTask]:
         return [call.new_task() for call in whole(calls)]
+
+    def _named(self, calls: Sequence[Call[Any]]) -> list[NewTask]:
+        """The tasks whose types are known by name only."""
+        return [call.new_task() for call in whole(calls) if call.handler.function is elsewhere]
+
+    async def _check(self, tasks: Sequence[NewTask]) -> None:
+        from shiftboss.model.settings import Settings
+
+        schemas, strict = (await self.database()).schemas, Settings.load().tasks.strict
+        for warning in await schemas.check(tasks, strict=strict):
+            log.warning(warning)
 
     def _handles(
         self, calls: Sequence[Call[R]], tasks: Sequence[NewTask], made: Sequence[Enqueued]
@@ -136,36 +222,70 @@ class App:
             for call in calls
         ]
 
+    def handle(self, id: UUID | str) -> Handle[Any]:
+        """The handle of any task, from its id alone; `task.handle(id)` also knows the type of the result."""
+        return Handle(as_id(id), self)
+
+    async def send_event(
+        self,
+        key: str,
+        payload: Any = None,
+        *,
+        task: UUID | None = None,
+        id: UUID | None = None,
+        keep: timedelta | None = None,
+        conn: Any = None,
+    ) -> int:
+        """Send an event to the tasks that wait for `key`; how many of them go on.
+
+        `task` sends it to one task only. A call repeated with the same `id` has no effect. Tasks that begin
+        to wait within `keep` (a day unless set otherwise) find it as well. With `conn`, a connection of
+        psycopg, the event is sent if and when that transaction commits.
+        """
+        db = await self.database()
+        plain = to_jsonable_python(payload)
+        return await db.steps.send_event(key, plain, task=task, id=id, keep=keep, conn=conn)
+
     @cached_property
     def sync(self) -> Sync:
         """The same for code without an event loop: Flask, Django, scripts."""
+        from shiftboss.app.sync import Sync
+
         return Sync(self)
+
+    def __getattr__(self, name: str) -> Any:
+        """What extensions add to an app, such as `app.ai`."""
+        return attribute(self, name)
 
     async def database(self) -> Database:
         """The open database of this event loop."""
-        return (await self.link()).db
+        return (await self.connection()).db
 
-    async def link(self) -> Link:
+    async def connection(self) -> Connection:
+        from shiftboss.app.connection import Connection
+
         loop = asyncio.get_running_loop()
         lock = self._opening.setdefault(loop, asyncio.Lock())
         async with lock:
-            if loop not in self._links:
-                self._links[loop] = await Link.open(self._url)
-            return self._links[loop]
+            if loop not in self._connections:
+                self._connections[loop] = await Connection.open(self._url)
+            return self._connections[loop]
 
     async def use(self, db: Database) -> None:
-        """Use this open database in this event loop; whoever opened it closes it."""
+        """Use this open database in this event loop; the caller closes it."""
+        from shiftboss.app.connection import Connection
+
         await self.close()
-        self._links[asyncio.get_running_loop()] = Link(db, owned=False)
+        self._connections[asyncio.get_running_loop()] = Connection(db, owned=False)
 
     async def close(self) -> None:
         """Close what this event loop opened; the next use opens it again."""
-        link = self._links.pop(asyncio.get_running_loop(), None)
-        if link is not None:
-            await link.close()
+        connection = self._connections.pop(asyncio.get_running_loop(), None)
+        if connection is not None:
+            await connection.close()
 
     async def __aenter__(self) -> Self:
-        await self.link()
+        await self.connection()
         return self
 
     async def __aexit__(
@@ -178,6 +298,6 @@ class App:
         self, *, queues: list[str] | None = None, concurrency: int | None = None
     ) -> AsyncIterator[Worker]:
         """A worker in this very process while the block lasts: for scripts, notebooks and tests."""
-        link = await self.link()
-        async with link.worker(self, queues, concurrency) as worker:
+        connection = await self.connection()
+        async with connection.worker(self, queues, concurrency) as worker:
             yield worker

@@ -5,15 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 from uuid import UUID
 
 from shiftboss.model.task import DependencyPolicy, NewTask, new_id
 from shiftboss.worker.context import Context
 from shiftboss.worker.handlers import Handler
 
+if TYPE_CHECKING:
+    from shiftboss.app.task import Task
+
+P = ParamSpec("P")
+R = TypeVar("R")
+R2 = TypeVar("R2")
 R_co = TypeVar("R_co", covariant=True)
 AnyCall = TypeVar("AnyCall", bound="Call[Any]")
+
+
+#: The key of a task's metadata under which the database finds the arguments that are results.
+RESULTS = "shiftboss.results"
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,6 +36,8 @@ class Call(Generic[R_co]):
     terms: dict[str, Any] = field(default_factory=dict)
     id: UUID = field(default_factory=new_id)
     before: list[Call[Any] | UUID] = field(default_factory=list)
+    results: dict[str, int | list[int]] = field(default_factory=dict)
+    """Arguments that are results of calls in `before`, by their places there."""
 
     def after(
         self: AnyCall, *others: Call[Any] | UUID, on_failure: DependencyPolicy | None = None
@@ -36,8 +48,31 @@ class Call(Generic[R_co]):
             self.terms["on_dependency_failure"] = on_failure
         return self
 
+    def then(self, task: Task[Concatenate[R_co, P], R], /, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
+        """A call of `task` when this one is complete: its first argument is the result, these are the others.
+
+        >>> from shiftboss import App
+        >>> app = App("press")
+        >>> @app.task()
+        ... async def fetch(url: str) -> str:
+        ...     return f"<p>{url}</p>"
+        >>> @app.task()
+        ... async def count(page: str, at_least: int = 0) -> int:
+        ...     return max(len(page), at_least)
+        >>> async def main() -> None:
+        ...     async with app, app.worker():
+        ...         handle = await app.enqueue(fetch.call("a.org").then(count, at_least=3))
+        ...         print(await handle.result(timeout=30))
+        >>> import asyncio
+        >>> asyncio.run(main())
+        12
+        """
+        return task.call_with_result([self], 0, *args, **kwargs)
+
     def new_task(self) -> NewTask:
         terms = {"id": self.id, **self.terms}
+        if self.results:
+            terms["metadata"] = (terms.get("metadata") or {}) | {RESULTS: self.results}
         if self.before:
             terms["depends_on"] = [x.id if isinstance(x, Call) else x for x in self.before]
         return self.handler.new_task(self.params, **terms)
@@ -60,8 +95,28 @@ def chain(*calls: Call[Any]) -> list[Call[Any]]:
     return list(calls)
 
 
-def group(*calls: Call[R_co], then: Call[Any] | None = None) -> list[Call[Any]]:
-    """Side by side; `then` waits for all of them.
+class Calls(list[Call[R]]):
+    """Calls side by side: a list that can be continued. `app.enqueue` makes a `Group` of handles of it."""
+
+    def then(self, task: Task[Concatenate[list[R], P], R2], /, *args: P.args, **kwargs: P.kwargs) -> Call[R2]:
+        """A call of `task` when all are complete: its first argument is the list of their results."""
+        return task.call_with_result(self, list(range(len(self))), *args, **kwargs)
+
+    def ended(self, call: AnyCall) -> AnyCall:
+        """Let a call wait until all have ended, whether they are complete, failed or cancelled."""
+        return call.after(*self, on_failure="run")
+
+
+@overload
+def group(*calls: Call[R]) -> Calls[R]: ...
+
+
+@overload
+def group(*calls: Call[Any], then: Call[Any]) -> Calls[Any]: ...
+
+
+def group(*calls: Call[Any], then: Call[Any] | None = None) -> Calls[Any]:
+    """Side by side; `then` waits for all of them. `group(...).then(task)` also passes on their results.
 
     >>> from shiftboss import App, group
     >>> app = App("kitchen")
@@ -72,7 +127,7 @@ def group(*calls: Call[R_co], then: Call[Any] | None = None) -> list[Call[Any]]:
     >>> dinner.before == dishes
     True
     """
-    return list(calls) if then is None else [*calls, then.after(*calls)]
+    return Calls(calls if then is None else [*calls, then.after(*calls)])
 
 
 def whole(calls: Iterable[Call[Any]]) -> list[Call[Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
 from shiftboss.app.task import AsyncTask, PlainTask
@@ -10,6 +10,7 @@ from shiftboss.worker.context import Context
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 
 class TaskDecorator:
@@ -35,6 +36,24 @@ class TaskDecorator:
 
     @overload
     def __call__(self, function: Callable[P, R]) -> PlainTask[P, R]: ...
+
+    def __call__(self, function: Callable[..., Any]) -> Any:
+        return self._decorate(function)
+
+
+class BatchDecorator:
+    """A function of a list of items becomes a task of one item."""
+
+    def __init__(self, decorate: Callable[[Callable[..., Any]], Any]) -> None:
+        self._decorate = decorate
+
+    @overload
+    def __call__(
+        self, function: Callable[[list[T]], Coroutine[Any, Any, Sequence[R | Exception]]]
+    ) -> AsyncTask[[T], R]: ...
+
+    @overload
+    def __call__(self, function: Callable[[list[T]], Sequence[R | Exception]]) -> PlainTask[[T], R]: ...
 
     def __call__(self, function: Callable[..., Any]) -> Any:
         return self._decorate(function)

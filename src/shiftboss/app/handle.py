@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from uuid import UUID
 
-from shiftboss.model.errors import NotFound, TaskCancelled, TaskFailed
-from shiftboss.model.task import Cancel, Reason, Result, Status
+from shiftboss.db.stream import Streamed, follow
+from shiftboss.model.codec import KeyMissing, Sealed
+from shiftboss.model.errors import NotFound, TaskCancelled, TaskFailed, UsageError
+from shiftboss.model.task import Cancel, Reason, Result, State, Status
 
 if TYPE_CHECKING:
     from shiftboss.app.app import App
@@ -32,14 +34,41 @@ class Handle(Generic[R_co]):
 
     async def result(self, timeout: float | None = None) -> R_co:
         """What the task returned, as soon as it has. Raises TaskFailed, TaskCancelled or ResultTimeout."""
-        [outcome] = await (await self._app.link()).mailbox.wait([self.id], timeout)
-        return self.unwrap(outcome)
+        return self.unwrap(await self.wait(timeout))
 
     def unwrap(self, outcome: Result) -> R_co:
         """The value of a result, or its error raised."""
         raise_unless_complete(outcome)
+        if isinstance(outcome.result, Sealed):
+            raise KeyMissing(f"the result of task {self.id}", outcome.result.key)
         value: R_co = self._decode(outcome.result) if self._decode else outcome.result
         return value
+
+    async def wait(self, timeout: float | None = None) -> Result:
+        """How the task ended, as soon as it has, good or bad. Raises ResultTimeout."""
+        [outcome] = await (await self._app.connection()).mailbox.wait([self.id], timeout)
+        return outcome
+
+    async def follow(self, every: float = 0.5) -> AsyncIterator[State]:
+        """The state now, and again whenever it changes, until the task has ended.
+
+        Progress is looked at `every` so many seconds; the end comes at once. An outage of the database is
+        waited out.
+        """
+        last: State | None = None
+        async for state in (await self._app.connection()).mailbox.states(self.id, every):
+            if state != last:
+                yield state
+            last = state
+
+    async def stream(self, after: int = 0) -> AsyncIterator[Streamed]:
+        """What the task emits, in order, until it ends; `after` continues behind that part.
+
+        A part with `discard` announces that the task runs again, and names the parts that this takes back.
+        """
+        steps = (await self._app.database()).steps
+        async for part in follow(steps, self.id, after):
+            yield part
 
     async def status(self) -> Status:
         """How the task stands now."""
@@ -59,12 +88,24 @@ class Handle(Generic[R_co]):
             raise self._gone()
         return cancels[0]
 
+    async def retry(self) -> bool:
+        """Start it over if it failed or was cancelled. False: it has not, or its dedup_key is live."""
+        return bool(await (await self._app.database()).tasks.retry([self.id]))
+
     def _gone(self) -> NotFound:
         return NotFound(f"there is no task {self.id}", hint="it may have been pruned")
 
     async def why(self) -> list[Reason]:
         """Why it waits, one reason each, with what to do about it."""
         return await (await self._app.database()).tasks.why(self.id)
+
+
+def as_id(id: UUID | str) -> UUID:
+    """The id of a task, also from text."""
+    try:
+        return id if isinstance(id, UUID) else UUID(id)
+    except ValueError:
+        raise UsageError(f"{id!r} is not the id of a task", hint="ids are UUIDs: `handle.id`") from None
 
 
 class Group(Generic[T_co]):
@@ -82,7 +123,7 @@ class Group(Generic[T_co]):
 
     async def outcomes(self, timeout: float | None = None) -> list[Result]:
         """How each ended, good or bad, in order."""
-        mailbox = (await self._app.link()).mailbox
+        mailbox = (await self._app.connection()).mailbox
         return await mailbox.wait([handle.id for handle in self.handles], timeout)
 
     async def results(self, timeout: float | None = None) -> list[T_co]:

@@ -5,19 +5,18 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from uuid import UUID
-
-import structlog
 
 from shiftboss.db import Database
 from shiftboss.db.listen import listen
 from shiftboss.lifecycle import sleep
+from shiftboss.log import get_logger
 from shiftboss.model.errors import DatabaseUnavailable, NotFound, ResultTimeout
-from shiftboss.model.task import Result
+from shiftboss.model.task import Result, State
 
-log = structlog.get_logger()
+log = get_logger(__name__)
 
 CHANNEL = "shiftboss_results"
 LOOK_SECONDS = 0.01
@@ -58,6 +57,19 @@ class Mailbox:
                     raise ResultTimeout(next(id for id in left if id not in done), timeout)
                 if await sleep(pause, woken) and len(left) > 1:  # those that end together are one look
                     await asyncio.sleep(LOOK_SECONDS)
+
+    async def states(self, id: UUID, every: float) -> AsyncIterator[State]:
+        """How a task stands, `every` so many seconds and when it ends; the last one is final."""
+        with self._waits([id]) as woken:
+            while True:
+                woken.clear()
+                if await self._look([id]):
+                    state = await self._db.tasks.state(id)
+                    if state is not None:
+                        yield state
+                        if state.done:
+                            return
+                await sleep(every, woken)
 
     async def _look(self, ids: Sequence[UUID]) -> list[Result]:
         """How they stand; nothing is known of them while the database is away."""

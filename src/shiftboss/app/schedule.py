@@ -1,12 +1,12 @@
-"""Schedules of an app: tasks that the clock enqueues, made known when a worker or the house starts."""
+"""Schedules of an app: tasks that the clock enqueues, registered when a worker or `shiftboss up` starts."""
 
 from __future__ import annotations
 
 import inspect
 
-from shiftboss.coordinator.cron import Cron, register
 from shiftboss.db import Database
 from shiftboss.db.tasks import as_json
+from shiftboss.leader.schedules import Cron, register
 from shiftboss.model.errors import UsageError
 from shiftboss.worker.handlers import Handler
 
@@ -17,9 +17,11 @@ def schedule(handler: Handler, expression: str, timezone: str) -> Cron:
     """When a task type is due. Refuses here what could never run there."""
     parameters = list(inspect.signature(handler.function).parameters.values())
     for parameter in parameters[1 if handler.wants_context else 0 :]:
+        if handler.provided(handler.hints.get(parameter.name)):
+            continue
         if parameter.default is parameter.empty and parameter.kind is not parameter.VAR_KEYWORD:
             raise UsageError(
-                f"{handler.name} can not be scheduled: {parameter.name} has no default",
+                f"{handler.name} cannot be scheduled: {parameter.name} has no default",
                 hint="a scheduled task is called without arguments",
             )
     cron = Cron(name=handler.name, cron=expression, timezone=timezone, task=as_json(handler.new_task({})))

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-import atexit
-import threading
-from collections.abc import Coroutine, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 from uuid import UUID
 
-from shiftboss.app.calls import Call
+from shiftboss.app.calls import Call, Calls
 from shiftboss.app.handle import Group, Handle
 from shiftboss.db.callers import enqueue_sync_on
-from shiftboss.model.task import Status
+from shiftboss.db.sync import Background, SyncFamily
+from shiftboss.extension import attribute
+from shiftboss.model.task import Cancel, Reason, Result, State, Status
 
 if TYPE_CHECKING:
     from shiftboss.app.app import App
@@ -37,62 +36,74 @@ class Sync:
     """
 
     def __init__(self, app: App) -> None:
-        self._app = app
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._lock = threading.Lock()
+        self.app = app
+        self.background = Background(f"shiftboss-{app.name}", app.close)
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run something async of this app on the background loop, and wait for it."""
-        return asyncio.run_coroutine_threadsafe(coroutine, self._running()).result()
+        return self.background.run(coroutine)
 
-    def _running(self) -> asyncio.AbstractEventLoop:
-        with self._lock:
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                threading.Thread(
-                    target=self._loop.run_forever, name=f"shiftboss-{self._app.name}", daemon=True
-                ).start()
-                atexit.register(self.close)
-            return self._loop
+    def iterate(self, values: AsyncIterator[T]) -> Iterator[T]:
+        """What an async iterator of this app yields, one after the other."""
+        return self.background.iterate(values)
+
+    def within(self, context: AbstractAsyncContextManager[T]) -> AbstractContextManager[T]:
+        """An async context manager of this app as a plain one."""
+        return self.background.within(context)
+
+    @property
+    def db(self) -> Any:
+        """The app's database, whose methods block: `app.sync.db.health.get_all_workers()`."""
+        return SyncFamily(self.run(self.app.database()), self.background)
+
+    def handle(self, id: UUID | str) -> SyncHandle[Any]:
+        """The handle of any task, from its id alone."""
+        return SyncHandle(self.app.handle(id), self)
 
     @overload
     def enqueue(self, call: Call[R_co], /, *, conn: Any = None) -> SyncHandle[R_co]: ...
 
     @overload
+    def enqueue(self, group: Calls[T], /, *, conn: Any = None) -> list[SyncHandle[T]]: ...
+
+    @overload
     def enqueue(self, *calls: Call[Any], conn: Any = None) -> list[SyncHandle[Any]]: ...
 
-    def enqueue(self, *calls: Call[Any], conn: Any = None) -> Any:
+    def enqueue(self, *calls: Any, conn: Any = None) -> Any:
         """Put calls into the queue; with `conn` in that connection's transaction.
 
         `conn` may be a connection of psycopg or of Django, or a Session or Connection of SQLAlchemy.
         """
-        group = self.run(self._app.enqueue_all(calls)) if conn is None else self._enqueue_on(calls, conn)
+        several = len(calls) != 1 or isinstance(calls[0], Calls)
+        chosen: Sequence[Call[Any]] = calls[0] if several and len(calls) == 1 else calls
+        group = self.run(self.app.enqueue_all(chosen)) if conn is None else self._enqueue_on(chosen, conn)
         handles = [SyncHandle(handle, self) for handle in group]
-        return handles[0] if len(calls) == 1 else handles
+        return handles if several else handles[0]
 
     def _enqueue_on(self, calls: Sequence[Call[Any]], conn: Any) -> Group[Any]:
         # In the caller's thread: a connection may not be used from another one.
-        tasks = self._app._new_tasks(calls)
-        return Group(self._app._handles(calls, tasks, enqueue_sync_on(conn, tasks)), self._app)
+        tasks = self.app._new_tasks(calls)
+        if named := self.app._named(calls):
+            self.run(self.app._check(named))
+        return Group(self.app._handles(calls, tasks, enqueue_sync_on(conn, tasks)), self.app)
+
+    def send_event(self, key: str, payload: Any = None, *, task: UUID | None = None) -> int:
+        """Send an event to the tasks that wait for `key`; how many of them go on."""
+        return self.run(self.app.send_event(key, payload, task=task))
 
     @contextmanager
     def worker(self, *, queues: list[str] | None = None, concurrency: int | None = None) -> Iterator[None]:
         """A worker on the background loop while the block lasts."""
-        worker = self._app.worker(queues=queues, concurrency=concurrency)
-        self.run(_enter(worker))
-        try:
+        with self.within(self.app.worker(queues=queues, concurrency=concurrency)):
             yield
-        finally:
-            self.run(_leave(worker))
+
+    def __getattr__(self, name: str) -> Any:
+        """What extensions add to this, such as `app.sync.ai`."""
+        return attribute(self, name)
 
     def close(self) -> None:
         """Close the database and end the thread; the next use starts both again."""
-        with self._lock:
-            loop, self._loop = self._loop, None
-        if loop is not None:
-            atexit.unregister(self.close)
-            asyncio.run_coroutine_threadsafe(self._app.close(), loop).result(10)
-            loop.call_soon_threadsafe(loop.stop)
+        self.background.close()
 
 
 class SyncHandle(Generic[R_co]):
@@ -107,16 +118,23 @@ class SyncHandle(Generic[R_co]):
     def result(self, timeout: float | None = None) -> R_co:
         return self._sync.run(self._handle.result(timeout))
 
+    def wait(self, timeout: float | None = None) -> Result:
+        return self._sync.run(self._handle.wait(timeout))
+
+    def follow(self, every: float = 0.5) -> Iterator[State]:
+        return self._sync.iterate(self._handle.follow(every))
+
     def status(self) -> Status:
         return self._sync.run(self._handle.status())
 
-    def cancel(self, reason: str | None = None) -> None:
-        self._sync.run(self._handle.cancel(reason))
+    def look(self) -> dict[str, Any]:
+        return self._sync.run(self._handle.look())
 
+    def why(self) -> list[Reason]:
+        return self._sync.run(self._handle.why())
 
-async def _enter(context: Any) -> None:
-    await context.__aenter__()
+    def cancel(self, reason: str | None = None) -> Cancel:
+        return self._sync.run(self._handle.cancel(reason))
 
-
-async def _leave(context: Any) -> None:
-    await context.__aexit__(None, None, None)
+    def retry(self) -> bool:
+        return self._sync.run(self._handle.retry())

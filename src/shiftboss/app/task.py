@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar
 from uuid import UUID
 
 from pydantic import PydanticUserError, TypeAdapter, ValidationError
-from pydantic_core import to_jsonable_python
+from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from shiftboss.app.calls import Call
-from shiftboss.app.handle import Group, Handle
+from shiftboss.app.handle import Group, Handle, as_id
 from shiftboss.app.inline import inline_context
+from shiftboss.model.arguments import BadArguments
 from shiftboss.model.errors import ResultInvalid
 from shiftboss.model.task import DependencyPolicy
-from shiftboss.worker.handlers import BadArguments, Handler
+from shiftboss.worker.handlers import Handler, seconds
 
 if TYPE_CHECKING:
     from shiftboss.app.app import App
@@ -56,6 +57,9 @@ class Task(Generic[P, R]):
         deadline: datetime | None = None,
         timeout: timedelta | float | None = None,
         dedup_key: str | None = None,
+        dedup_for: timedelta | float | None = None,
+        debounce: timedelta | float | None = None,
+        debounce_max: timedelta | float | None = None,
         concurrency_key: str | None = None,
         max_attempts: int | None = None,
         backoff: timedelta | float | None = None,
@@ -83,14 +87,32 @@ class Task(Generic[P, R]):
         True False
         """
         given = {name: value for name, value in locals().items() if name != "self" and value is not None}
-        for name in given.keys() & {"delay", "timeout", "backoff", "backoff_max"}:
-            if isinstance(given[name], int | float):
-                given[name] = timedelta(seconds=given[name])
+        spans = {"delay", "timeout", "backoff", "backoff_max", "dedup_for", "debounce", "debounce_max"}
+        given |= {name: seconds(given[name]) for name in given.keys() & spans}
         return type(self)(self.app, self.handler, self._terms | given)
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """A call to be made later: a part of a graph, or of somebody's transaction (`app.enqueue`)."""
-        return Call(self.handler, self._encode(*args, **kwargs), self.decode, dict(self._terms))
+        return Call(self.handler, self._encode(args, kwargs), self.decode, dict(self._terms))
+
+    def call_with_result(
+        self, parents: Sequence[Call[Any]], places: int | list[int], *args: Any, **kwargs: Any
+    ) -> Call[R]:
+        """A call whose first argument is what `parents` return; see `Call.then`."""
+        first = next(iter(self._signature.parameters.values()), None)
+        if first is None or first.kind is first.VAR_KEYWORD:
+            raise BadArguments(f"{self.name} takes no argument that a result could be passed on to")
+        params = self._encode(args, kwargs, missing=first.name)
+        if not parents:
+            return Call(self.handler, params | {first.name: []}, self.decode, dict(self._terms))
+        return Call(
+            self.handler,
+            params,
+            self.decode,
+            dict(self._terms),
+            before=list(parents),
+            results={first.name: places},
+        )
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Put one task into the queue. The arguments are checked here, before anything is stored."""
@@ -120,27 +142,44 @@ class Task(Generic[P, R]):
         call: Callable[..., Call[R]] = self.call
         return await self.app.enqueue_all([call(**named) for named in inputs])
 
-    def handle(self, id: UUID) -> Handle[R]:
-        """The handle of a task that was enqueued elsewhere."""
-        return Handle(id, self.app, decode=self.decode)
+    def handle(self, id: UUID | str) -> Handle[R]:
+        """The handle of a task of this type that was enqueued elsewhere."""
+        return Handle(as_id(id), self.app, decode=self.decode)
 
-    def _encode(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    def _encode(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], missing: str | None = None
+    ) -> dict[str, Any]:
+        """The arguments as JSON; the one that is `missing` comes when the task runs."""
+        signature = self._signature
+        known = signature.parameters.values()
+        if missing is not None:
+            signature = signature.replace(parameters=[one for one in known if one.name != missing])
         try:
-            named = self._signature.bind(*args, **kwargs).arguments
+            named = signature.bind(*args, **kwargs).arguments
         except TypeError as error:
             raise BadArguments(f"arguments of {self.name} do not fit: {error}") from None
-        for parameter in self._signature.parameters.values():
+        for parameter in known:
             if parameter.kind is parameter.VAR_KEYWORD:
                 named |= named.pop(parameter.name, {})
-        bound = self.handler.bind(dict(named))
-        encoded: dict[str, Any] = to_jsonable_python({name: bound[name] for name in named})
-        return encoded
+        bound = self.handler.bind(dict(named), signature.parameters if missing else None)
+        return {name: self._plain(name, bound[name]) for name in named}
+
+    def _plain(self, name: str, value: Any) -> Any:
+        """One argument as JSON can hold it."""
+        try:
+            return to_jsonable_python(value)
+        except (PydanticSerializationError, ValueError, RecursionError) as error:
+            problem = f"argument {name} of {self.name} cannot be stored as JSON: {error}"
+            hint = "pass plain data, a dataclass or a Pydantic model; or an id that the handler looks up"
+            raise BadArguments(problem, hint=hint) from None
 
     @cached_property
     def _signature(self) -> inspect.Signature:
         signature = inspect.signature(self.function)
-        parameters = list(signature.parameters.values())
-        return signature.replace(parameters=parameters[1:] if self.handler.wants_context else parameters)
+        parameters = list(signature.parameters.values())[1 if self.handler.wants_context else 0 :]
+        return signature.replace(
+            parameters=[one for one in parameters if one.name not in self.handler.injected]
+        )
 
     def decode(self, result: Any) -> R:
         """The JSON of a result as the type that the function returns."""

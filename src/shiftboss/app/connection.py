@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from itertools import count
 from typing import TYPE_CHECKING, Self
 from uuid import uuid4
 
 from shiftboss.app.mailbox import Mailbox
 from shiftboss.db import Database
-from shiftboss.model.errors import UsageError
+from shiftboss.db.database import require_current
+from shiftboss.model.errors import DatabaseError, UsageError
 from shiftboss.model.settings import Settings
+from shiftboss.worker.engines import engine_of
 from shiftboss.worker.handlers import Handlers
-from shiftboss.worker.process import Post, member
+from shiftboss.worker.process import WorkerName, member
 from shiftboss.worker.runtime import Worker
 from shiftboss.worker.source import DatabaseSource
 
 if TYPE_CHECKING:
     from shiftboss.app.app import App
 
+WAKE_SECONDS = 0.5
 #: Workers of one process are many: each has its own queues and leases.
 _number = count(1)
 
 
-class Link:
+class Connection:
     """An open database; closed by us if we opened it."""
 
     def __init__(self, db: Database, *, owned: bool = True) -> None:
@@ -38,6 +42,8 @@ class Link:
 
     @classmethod
     async def open(cls, url: str | None) -> Self:
+        if url is not None:
+            await require_current(url)
         return cls(await Database.open(url))
 
     async def close(self) -> None:
@@ -50,22 +56,38 @@ class Link:
         self, app: App, queues: list[str] | None, concurrency: int | None
     ) -> AsyncIterator[Worker]:
         refuse_script_handlers(app.handlers)
+        await self.db.installation.own()
+        await self.db.tasks.declare_limits(app.handlers.limits())
         settings = Settings.load()
         if concurrency is not None:
             chosen = settings.worker.model_copy(update={"concurrency": concurrency})
             settings = settings.model_copy(update={"worker": chosen})
-        post = Post(id=f"{socket.gethostname()}:{os.getpid()}:{app.name}:{next(_number)}", queues=queues)
+        named = WorkerName(
+            id=f"{socket.gethostname()}:{os.getpid()}:{app.name}:{next(_number)}", queues=queues
+        )
         source = DatabaseSource(self.db, listen_url=self._listen_url, listening=settings.worker.listen)
-        chosen_member = member(post, app.handlers, settings, uuid4())
-        async with Worker(source, app.handlers, chosen_member, settings.worker, db=self.db) as worker:
-            yield worker
+        engine = engine_of(settings)
+        me = member(named, app.handlers, settings, uuid4(), engine.name if engine else None)
+        waking = asyncio.create_task(self._wake(), name="waits")
+        try:
+            async with Worker(source, app.handlers, me, settings.worker, db=self.db, engine=engine) as worker:
+                yield worker
+        finally:
+            waking.cancel()
+
+    async def _wake(self) -> None:
+        """End waits whose time has come: a script with a worker of its own may have no leader."""
+        while True:
+            with suppress(DatabaseError):
+                await self.db.steps.wake_due()
+            await asyncio.sleep(WAKE_SECONDS)
 
 
 def refuse_script_handlers(handlers: Handlers) -> None:
-    """A child process can not import the script that runs; it would fail at the first task."""
+    """A child process cannot import the script that runs; it would fail at the first task."""
     for handler in handlers:
         if handler.mode == "process" and handler.function.__module__ == "__main__":
             raise UsageError(
-                f"{handler.name} can not run in a child process: it is defined in the script that runs",
+                f"{handler.name} cannot run in a child process: it is defined in the script that runs",
                 hint="move it to a module of its own and import it",
             )

@@ -1,0 +1,118 @@
+"""What `shiftboss up` runs in one terminal: workers, leader, and the services of extensions."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import Any
+
+from shiftboss.app.schedule import register_schedules
+from shiftboss.db import Database
+from shiftboss.extension import Extension, contributions
+from shiftboss.leader.autoscaler import configure
+from shiftboss.leader.duties import candidate
+from shiftboss.lifecycle import Service, sleep
+from shiftboss.model.settings import Settings
+from shiftboss.supervisor import Supervisor
+
+#: The pool whose workers serve every queue.
+ALL = "all"
+LOOK_SECONDS = 0.1
+
+Say = Callable[[str, str], None]
+
+
+class Up(Service):
+    """Supervised workers, a candidate for leader and every service that an extension brings, on one database.
+
+    Services whose packages are not installed are left out, with a line that names the extra.
+    """
+
+    def __init__(
+        self, target: str, app: Any, db: Database, settings: Settings, say: Say, log_level: str = "warning"
+    ) -> None:
+        super().__init__()
+        self.target, self._log_level = target, log_level
+        self.db, self.settings, self.say = db, settings, say
+        self._app = app
+        self._stack = AsyncExitStack()
+        self._when_ready: list[Callable[[], Awaitable[None]]] = []
+        self.grace = settings.supervisor.stop_seconds + 60
+
+    async def enter(self, service: Service) -> None:
+        """Start a service now and stop it at the end, after the workers have stopped."""
+        await self._stack.enter_async_context(service)
+
+    def when_ready(self, call: Callable[[], Awaitable[None]]) -> None:
+        """Call this once the first worker is ready."""
+        self._when_ready.append(call)
+
+    async def run(self) -> None:
+        await self.db.installation.own()
+        await configure(self.db, self.settings.autoscale)
+        await register_schedules(self.db, self._app)
+        async with self._stack:
+            # Stopped in the reverse order: workers end while everything else still runs.
+            for start in contributions("services", self._left_out):
+                await start(self)
+            await self.enter(candidate(self.db, self.settings))
+            for companion in contributions("companions"):
+                await self.enter(companion(self.db, self.settings))
+            supervisor = self._supervisor()
+            await self.enter(supervisor)
+            self.say("workers", _pools(self.settings.supervisor.queues))
+            await self._first_worker(supervisor)
+            for call in self._when_ready:
+                await call()
+            self.ready()
+            await self._until_stop(supervisor)
+
+    def _left_out(self, extension: Extension) -> None:
+        self.say(extension.name, f"left out: pip install 'shiftboss[{extension.extra}]'")
+
+    async def _first_worker(self, supervisor: Supervisor) -> None:
+        """Wait until a worker can take what is submitted now."""
+        mine = {slot.component for slot in supervisor.slots}
+        ends = time.monotonic() + self.settings.supervisor.start_seconds
+        while mine and not await sleep(LOOK_SECONDS, self.stopping):
+            rows = await self.db.health.get_all_workers()
+            if any(row["component"] in mine and row["status"] == "healthy" for row in rows):
+                return
+            if time.monotonic() > ends:
+                self.say("workers", "none is up yet: `shiftboss events` tells why")
+                return
+
+    async def _until_stop(self, supervisor: Supervisor) -> None:
+        stop = asyncio.ensure_future(self.stopping.wait())
+        gone = asyncio.ensure_future(supervisor.wait())
+        await asyncio.wait({stop, gone}, return_when=asyncio.FIRST_COMPLETED)
+        stop.cancel()
+        if gone.done():
+            gone.result()
+        gone.cancel()
+
+    def _supervisor(self) -> Supervisor:
+        chosen = self.settings.supervisor
+        return Supervisor(
+            self.db,
+            chosen.host or socket.gethostname(),
+            chosen.queues,
+            self._command,
+            chosen,
+            direct_url=self.settings.database.direct_url,
+        )
+
+    def _command(self, queue: str, component: str, member: str) -> list[str]:
+        queues = [] if queue == ALL else ["--queue", queue]
+        worker = [sys.executable, "-m", "shiftboss", "worker", self.target, *queues]
+        return [*worker, "--component", component, "--id", member, "--log-level", self._log_level]
+
+
+def _pools(queues: dict[str, int]) -> str:
+    return ", ".join(
+        f"{count} for {'all queues' if queue == ALL else f'queue {queue}'}" for queue, count in queues.items()
+    )

@@ -1,0 +1,1 @@
+"""Shiftboss inside web frameworks. Each module imports its framework; nothing else of Shiftboss does."""

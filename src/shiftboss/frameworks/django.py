@@ -1,0 +1,150 @@
+"""Django: a backend for `django.tasks` (Django 6) and for the `django-tasks` package (Django 5).
+
+```python
+TASKS = {"default": {"BACKEND": "shiftboss.frameworks.django.ShiftbossBackend"}}
+```
+
+`shiftboss worker shiftboss.frameworks.django:app` runs the tasks.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from typing import Any
+
+import django
+from django.apps import apps
+from django.db import close_old_connections, connections, transaction
+from django.utils.module_loading import import_string
+
+from shiftboss.app import App, Task
+from shiftboss.model.errors import NotFound, UsageError
+from shiftboss.worker.context import Context
+
+_PACKAGE = "django.tasks" if find_spec("django.tasks") else "django_tasks"
+_base: Any = importlib.import_module(f"{_PACKAGE}.base")
+_exceptions: Any = importlib.import_module(f"{_PACKAGE}.exceptions")
+_Backend: Any = importlib.import_module(f"{_PACKAGE}.backends.base").BaseTaskBackend
+
+STATUS = {
+    "Queued": "READY",
+    "In Progress": "RUNNING",
+    "Complete": "SUCCESSFUL",
+    "Failed": "FAILED",
+    "Cancelled": "FAILED",
+}
+
+app = App("django")
+
+
+@app.task("django.task")
+def run(ctx: Context, path: str, args: list[Any], kwargs: dict[str, Any], backend: str) -> Any:
+    """Run one task of Django, named by the path of its function."""
+    close_old_connections()
+    try:
+        task = _task(path).using(backend=backend)
+        if not task.takes_context:
+            return task.call(*args, **kwargs)
+        result = task.get_backend().get_result(str(ctx.id))
+        return task.call(_base.TaskContext(task_result=result), *args, **kwargs)
+    finally:
+        connections.close_all()  # each attempt has a thread of its own
+
+
+class ShiftbossBackend(_Backend):  # type: ignore[misc]
+    """Tasks of Django in the queue of Shiftboss.
+
+    Options: `database`, the alias of the connection to enqueue on (`default`): in a transaction of it, the
+    task exists only if that commits. None uses a connection of Shiftboss's own. `max_attempts` is 1 unless
+    given, as Django's tasks are not told that they may run again.
+    """
+
+    supports_defer = True
+    supports_async_task = True
+    supports_get_result = True
+    supports_priority = True
+
+    def enqueue(self, task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        self.validate_task(task)
+        call = self._terms(task).call(task.module_path, list(args), dict(kwargs), self.alias)
+        alias = self.options.get("database", "default")
+        if alias is None:
+            return self._result(app.sync.enqueue(call).look(), task)
+        with transaction.atomic(using=alias):
+            handle = app.sync.enqueue(call, conn=connections[alias])
+        return self._new(task, str(handle.id), args, kwargs)
+
+    def get_result(self, result_id: str) -> Any:
+        try:
+            row = app.sync.handle(result_id).look()
+        except (NotFound, UsageError):
+            row = None
+        if row is None or row["task_type"] != run.name:
+            raise _exceptions.TaskResultDoesNotExist(result_id)
+        return self._result(row, _task(row["params"]["path"]).using(backend=self.alias))
+
+    def _terms(self, task: Any) -> Task[..., Any]:
+        chosen: Task[..., Any] = run.options(
+            queue=task.queue_name,
+            priority=priority(task.priority),
+            run_at=task.run_after,
+            max_attempts=self.options.get("max_attempts", 1),
+        )
+        return chosen
+
+    def _new(self, task: Any, id: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        return _base.TaskResult(
+            task=task,
+            id=id,
+            status=_base.TaskResultStatus.READY,
+            enqueued_at=None,
+            started_at=None,
+            finished_at=None,
+            last_attempted_at=None,
+            args=list(args),
+            kwargs=dict(kwargs),
+            backend=self.alias,
+            errors=[],
+            worker_ids=[],
+        )
+
+    def _result(self, row: Mapping[str, Any], task: Any) -> Any:
+        result = self._new(task, str(row["id"]), row["params"]["args"], row["params"]["kwargs"])
+        worker = row["last_worker_id"]
+        known = {
+            "status": _base.TaskResultStatus(STATUS[row["status"]]),
+            "enqueued_at": row["created_at"],
+            "started_at": row["generation_started_at"],
+            "last_attempted_at": row["generation_started_at"],
+            "finished_at": row["generation_processed_at"],
+            "worker_ids": [worker] if worker else [],
+            "errors": [_error(row["error_message"])] if row["error_message"] else [],
+            "_return_value": row["result_data"],
+        }
+        for name, value in known.items():
+            object.__setattr__(result, name, value)
+        return result
+
+
+def priority(given: int) -> int:
+    """Django's -100 to 100, where 0 is usual, as 0 to 100, where 5 is."""
+    return 5 + round(given * 0.95) if given >= 0 else 5 + given * 5 // 100
+
+
+def _task(path: str) -> Any:
+    """The task whose function has this path."""
+    found = import_string(path)
+    return found if isinstance(found, _base.Task) else _base.task(found)
+
+
+def _error(text: str) -> Any:
+    """The error of an attempt; the last line of its traceback names the class."""
+    name = text.strip().rpartition("\n")[2].partition(":")[0]
+    path = name if "." in name else f"builtins.{name}"
+    return _base.TaskError(exception_class_path=path, traceback=text)
+
+
+if not apps.ready and not apps.loading:  # a worker was started with this module
+    django.setup()
