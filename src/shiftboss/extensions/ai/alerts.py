@@ -1,0 +1,34 @@
+"""What somebody should look at: spent budgets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from shiftboss.db.insights.overview import alert
+from shiftboss.extensions.ai.store import AIEngine
+
+if TYPE_CHECKING:
+    from shiftboss.db import Database
+
+
+async def budgets(db: Database) -> list[dict[str, Any]]:
+    """One warning per provider whose budget of the day is spent."""
+    return [
+        alert(
+            "warning",
+            "budget_spent",
+            row["provider"],
+            f"{row['provider']} has spent ${row['spend_today']:.2f} of ${row['daily_budget']:.2f} today",
+            f"its tasks wait until 00:00 UTC; raise {section(row['provider'])}.daily_budget to go on sooner",
+            command="shiftboss providers",
+            rule="budget_low",
+        )
+        for row in await db.family(AIEngine).ai_provider_status()
+        if row["daily_budget"] is not None and row["spend_today"] >= row["daily_budget"]
+    ]
+
+
+def section(provider: str) -> str:
+    """The settings of a provider, or of one deployment of a model."""
+    model, _, deployment = provider.partition("/")
+    return f"ai.models.{model}.deployments" if deployment else f"ai.{model}"

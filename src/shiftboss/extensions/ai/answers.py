@@ -1,0 +1,278 @@
+"""The shapes of analyses: what every provider must answer for each task type.
+
+What can be computed is computed, whatever the model says, and what a model quotes must stand in the text: the
+validators see the text as `info.context["content"]`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, model_validator
+from pydantic.json_schema import SkipJsonSchema
+
+if TYPE_CHECKING:
+    from shiftboss.extensions.ai.providers.local.text import Text
+
+NEUTRAL_BAND = 0.08  # a score this near to 0 is neutral
+EVEN = 0.05  # shares whose sum is this near to 1 are left as they are
+TOLD = 5  # words that an error names
+
+Unit = Annotated[float, Field(ge=0, le=1)]
+Signed = Annotated[float, Field(ge=-1, le=1)]
+
+
+class Shape(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+
+def given_text(info: ValidationInfo) -> Text | None:
+    """The text that the answer is about; None where nobody says."""
+    from shiftboss.extensions.ai.providers.local.text import Text
+
+    content = (info.context or {}).get("content")
+    return Text(content) if isinstance(content, str) else None
+
+
+def words_of(text: str) -> list[str]:
+    return re.findall(r"\w+", text.lower())
+
+
+def quoted(piece: str, text: Text | None) -> bool:
+    """Whether the piece stands in the text, word for word; case and spaces do not count."""
+    return text is None or " ".join(words_of(piece)) in " ".join(words_of(text.raw))
+
+
+class Analysis(Shape):
+    """The envelope of every result; `confidence_score` says how far to trust `processed_data`."""
+
+    confidence_score: Unit
+
+
+class Entity(Shape):
+    text: str
+    type: str = Field(description="PERSON, LOCATION, ORGANIZATION, EVENT, DATE, CONCEPT or ACTIVITY")
+    confidence: Unit
+
+
+class Content(Shape):
+    extracted_text: SkipJsonSchema[str] = ""
+    key_phrases: list[str]
+    entities: list[Entity]
+    word_count: SkipJsonSchema[Annotated[int, Field(ge=0)]] = 0
+    reading_time_minutes: SkipJsonSchema[Annotated[int, Field(ge=0)]] = 0
+    language: SkipJsonSchema[str | None] = None
+
+    @model_validator(mode="after")
+    def _compute(self, info: ValidationInfo) -> Self:
+        if (text := given_text(info)) is not None:
+            self.extracted_text = text.raw.strip()
+            self.word_count, self.reading_time_minutes = len(text.words), text.reading_minutes
+            self.language = (info.context or {}).get("language") or self.language or text.language[0]
+            self.entities = [entity for entity in self.entities if quoted(entity.text, text)]
+        return self
+
+
+class ContentExtraction(Analysis):
+    task_type: Literal["content_extraction"] = "content_extraction"
+    processed_data: Content
+
+
+class OverallSentiment(Shape):
+    score: Signed
+    label: SkipJsonSchema[Literal["positive", "negative", "neutral"]] = "neutral"
+    magnitude: Unit
+
+    @model_validator(mode="after")
+    def _compute(self) -> Self:
+        neutral = abs(self.score) < NEUTRAL_BAND
+        self.label = "neutral" if neutral else "positive" if self.score > 0 else "negative"
+        return self
+
+
+class Emotions(Shape):
+    joy: Unit = 0
+    sadness: Unit = 0
+    anger: Unit = 0
+    fear: Unit = 0
+    surprise: Unit = 0
+
+
+class Sentiment(Shape):
+    overall_sentiment: OverallSentiment
+    emotions: Emotions
+    emotional_intensity: Unit
+
+
+class SentimentAnalysis(Analysis):
+    task_type: Literal["sentiment_analysis"] = "sentiment_analysis"
+    processed_data: Sentiment
+
+
+class Theme(Shape):
+    theme: str
+    confidence: Unit
+
+
+class Themes(Shape):
+    primary_themes: Annotated[list[Theme], Field(max_length=10)]
+    topic_distribution: dict[str, Unit]
+    related_concepts: list[str]
+
+    @model_validator(mode="after")
+    def _compute(self) -> Self:
+        """Shares of a whole add up to 1."""
+        whole = sum(self.topic_distribution.values())
+        if whole and abs(whole - 1) > EVEN:
+            shares = self.topic_distribution.items()
+            self.topic_distribution = {name: round(share / whole, 4) for name, share in shares}
+        return self
+
+
+class ThemeIdentification(Analysis):
+    task_type: Literal["theme_identification"] = "theme_identification"
+    processed_data: Themes
+
+
+class EmotionProfile(Shape):
+    emotions: Emotions
+    dominant_emotion: str = Field(description="joy, sadness, anger, fear, surprise or neutral")
+    emotional_intensity: Unit
+    triggers: list[str] = Field(default_factory=list, description="the sentences that show the emotion most")
+
+    @model_validator(mode="after")
+    def _compute(self, info: ValidationInfo) -> Self:
+        """The dominant one has the highest figure, and what is quoted was written."""
+        figures: dict[str, float] = self.emotions.model_dump()
+        if self.dominant_emotion != "neutral" and figures.get(self.dominant_emotion) != max(figures.values()):
+            self.dominant_emotion = max(figures, key=lambda name: figures[name])
+        self.triggers = [piece for piece in self.triggers if quoted(piece, given_text(info))]
+        return self
+
+
+class EmotionDetection(Analysis):
+    task_type: Literal["emotion_detection"] = "emotion_detection"
+    processed_data: EmotionProfile
+
+
+class Activity(Shape):
+    activity: str
+    category: str
+    confidence: Unit
+    evidence: str = ""
+
+    @model_validator(mode="after")
+    def _check(self, info: ValidationInfo) -> Self:
+        if not quoted(self.evidence, given_text(info)):
+            self.evidence = ""
+        return self
+
+
+class Activities(Shape):
+    activities: list[Activity]
+
+
+class ActivityRecognition(Analysis):
+    task_type: Literal["activity_recognition"] = "activity_recognition"
+    processed_data: Activities
+
+
+class StructuredEntry(Shape):
+    """What is said about a raw input. The text stays the writer's: a parse that changes it is refused."""
+
+    title: str
+    text: SkipJsonSchema[str] = ""
+    language: str
+    source: str = Field(description="text, voice_transcript or image_description")
+    sentences: SkipJsonSchema[list[str]] = []
+    fields: dict[str, Any] = Field(default_factory=dict, description="named values found in the text")
+    dates: SkipJsonSchema[list[str]] = []
+    tags: SkipJsonSchema[list[str]] = []
+
+    @model_validator(mode="after")
+    def _keep_the_text(self, info: ValidationInfo) -> Self:
+        text = given_text(info)
+        if text is None:
+            return self
+        from shiftboss.extensions.ai.providers.local.structuring import facts
+
+        found = facts(text, (info.context or {}).get("source"))
+        self._refuse_changes(text.raw, found)
+        self.text, self.sentences = found["text"], found["sentences"]
+        self.dates, self.tags = found["dates"], found["tags"]
+        return self
+
+    def _refuse_changes(self, original: str, found: dict[str, Any]) -> None:
+        written = Counter(words_of(original))
+        invented = Counter(words_of(self.text)) - written
+        invented += Counter(word for value in _leaves(self.fields) for word in words_of(value)) - written
+        if invented:
+            raise ValueError(f"adds what is not in the input: {', '.join(list(invented)[:TOLD])}")
+        named = Counter(word for value in _leaves(found["fields"]) for word in words_of(value))
+        named += Counter(word for name in found["fields"] for word in words_of(name.replace("_", " ")))
+        named += Counter(word for tag in found["tags"] for word in words_of(tag))
+        dropped = Counter(words_of(found["text"])) - Counter(words_of(self.text)) - named
+        if self.text.strip() and dropped:
+            raise ValueError(f"drops what is in the input: {', '.join(list(dropped)[:TOLD])}")
+
+
+def _leaves(value: Any) -> list[str]:
+    match value:
+        case dict():
+            return [leaf for item in value.values() for leaf in _leaves(item)]
+        case list():
+            return [leaf for item in value for leaf in _leaves(item)]
+        case None | bool():
+            return []
+        case float() if value.is_integer():
+            return [str(int(value))]
+        case _:
+            return [str(value)]
+
+
+class RawDataParsing(Analysis):
+    task_type: Literal["raw_data_parsing"] = "raw_data_parsing"
+    processed_data: StructuredEntry
+
+
+class Insight(Shape):
+    kind: Literal["pattern", "trend", "anomaly", "recommendation"]
+    text: str
+    confidence: Unit
+    evidence: list[str] = Field(default_factory=list)
+
+
+class Insights(Shape):
+    summary: str
+    insights: list[Insight]
+    recommendations: list[str]
+
+
+class InsightGeneration(Analysis):
+    task_type: Literal["insight_generation"] = "insight_generation"
+    processed_data: Insights
+
+
+class Choice(Shape):
+    label: str
+    confidence: Unit
+    alternatives: list[Theme] = Field(default_factory=list, description="the other labels, best first")
+
+
+class Classification(Analysis):
+    """Variables: `labels`, a list of names or a mapping of name to description. No other label is taken."""
+
+    task_type: Literal["classification"] = "classification"
+    processed_data: Choice
+
+    @model_validator(mode="after")
+    def _check(self, info: ValidationInfo) -> Self:
+        labels = (info.context or {}).get("labels")
+        if labels:
+            choice = self.processed_data
+            if choice.label not in labels:
+                raise ValueError(f"{choice.label!r} is not one of the labels")
+            choice.alternatives = [other for other in choice.alternatives if other.theme in labels]
+        return self

@@ -1,0 +1,156 @@
+"""Answers and vectors by content, in PostgreSQL or in Redis. A slow or broken cache counts as a miss."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+from shiftboss.extensions.ai.secrets import redact, remember_secret
+from shiftboss.extensions.ai.settings import CacheSettings
+from shiftboss.extensions.ai.store import AIEngine
+from shiftboss.extensions.ai.usage import UsageBuffer
+from shiftboss.log import get_logger
+from shiftboss.model.errors import ConfigError
+
+log = get_logger(__name__)
+ResultT = TypeVar("ResultT")
+REST = 5.0  # seconds for which a broken cache is left alone
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """hit: `value` is there. mine: make it, then put or release it. wait: another is making it."""
+
+    state: str
+    value: dict[str, Any] | None = None
+
+
+MINE = Taken("mine")
+
+
+class Store(Protocol):
+    async def get(self, key: str) -> dict[str, Any] | None: ...
+    async def take(self, key: str, task_type: str, lease: float) -> Taken: ...
+    async def put(self, key: str, task_type: str, value: dict[str, Any], ttl: float) -> None: ...
+    async def release(self, key: str) -> None: ...
+    async def get_many(self, keys: Sequence[str]) -> dict[str, Any]: ...
+    async def put_many(self, values: Mapping[str, Any], task_type: str, ttl: float) -> None: ...
+    async def close(self) -> None: ...
+
+
+class PostgresStore:
+    def __init__(self, shared: AIEngine) -> None:
+        self._shared = shared
+        self._owner = uuid4()
+
+    async def get(self, key: str) -> dict[str, Any] | None:
+        return await self._shared.ai_cache_get(key)
+
+    async def take(self, key: str, task_type: str, lease: float) -> Taken:
+        return Taken(*await self._shared.ai_cache_take(key, task_type, self._owner, lease))
+
+    async def put(self, key: str, task_type: str, value: dict[str, Any], ttl: float) -> None:
+        await self._shared.ai_cache_put(key, task_type, value, ttl)
+
+    async def release(self, key: str) -> None:
+        await self._shared.ai_cache_release(key, self._owner)
+
+    async def get_many(self, keys: Sequence[str]) -> dict[str, Any]:
+        return await self._shared.ai_cache_get_many(keys)
+
+    async def put_many(self, values: Mapping[str, Any], task_type: str, ttl: float) -> None:
+        await self._shared.ai_cache_put_many(values, task_type, ttl)
+
+    async def close(self) -> None:
+        return None
+
+
+class Cache:
+    """A store that never fails its caller, and counts hits and misses."""
+
+    def __init__(self, store: Store | None, settings: CacheSettings, usage_buffer: UsageBuffer) -> None:
+        self._store = store
+        self._settings = settings
+        self._usage_buffer = usage_buffer
+        self._resting_until = 0.0
+
+    async def take(self, key: str, task_type: str, lease: float | None) -> Taken:
+        """Look `key` up; with a lease, also claim the making of it for the whole fleet."""
+        if self._store is None:
+            return MINE
+        looked = self._look(self._store, key, task_type, lease)
+        taken = await self._safely(looked, task_type) or MINE
+        if taken.state != "wait":
+            self._usage_buffer.looked_up(task_type, "hits" if taken.state == "hit" else "misses")
+        return taken
+
+    @staticmethod
+    async def _look(store: Store, key: str, task_type: str, lease: float | None) -> Taken:
+        if lease is not None:
+            return await store.take(key, task_type, lease)
+        value = await store.get(key)
+        return MINE if value is None else Taken("hit", value)
+
+    async def get_many(self, keys: Sequence[str], task_type: str) -> dict[str, Any]:
+        if self._store is None:
+            return {}
+        found = await self._safely(self._store.get_many(keys), task_type) or {}
+        for key in keys:
+            self._usage_buffer.looked_up(task_type, "hits" if key in found else "misses")
+        return found
+
+    async def put_many(self, values: Mapping[str, Any], task_type: str) -> None:
+        if self._store is not None and values:
+            await self._safely(self._store.put_many(values, task_type, self._ttl(task_type)), task_type)
+
+    def _ttl(self, task_type: str) -> float:
+        return self._settings.ttl.get(task_type, self._settings.default_ttl)
+
+    async def put(self, key: str, task_type: str, value: dict[str, Any], *, stand_in: bool) -> None:
+        ttl = self._ttl(task_type)
+        if stand_in:
+            ttl = min(ttl, self._settings.stand_in_ttl)
+        if self._store is not None:
+            await self._safely(self._store.put(key, task_type, value, ttl), task_type)
+
+    async def release(self, key: str, task_type: str) -> None:
+        if self._store is not None:
+            await self._safely(self._store.release(key), task_type)
+
+    async def close(self) -> None:
+        if self._store is not None:
+            await self._store.close()
+
+    async def _safely(self, work: Coroutine[Any, Any, ResultT], task_type: str) -> ResultT | None:
+        if time.monotonic() < self._resting_until:
+            work.close()
+            return None
+        try:
+            async with asyncio.timeout(self._settings.timeout):
+                return await work
+        except Exception as error:
+            self._usage_buffer.looked_up(task_type, "errors")
+            if time.monotonic() >= self._resting_until:  # those that were under way fail with it: say it once
+                said = redact(str(error)) or type(error).__name__
+                log.warning("AI cache does not work, going on without it", error=said)
+            self._resting_until = time.monotonic() + REST
+            return None
+
+
+def open_store(settings: CacheSettings, shared: AIEngine | None) -> Store | None:
+    if settings.backend == "redis":
+        if settings.redis_url is None:
+            raise ConfigError("ai.cache.backend is redis, but ai.cache.redis_url is not set")
+        from shiftboss.extensions.ai.providers.redis import RedisStore
+
+        url = settings.redis_url.get_secret_value()
+        remember_secret(urlsplit(url).password)
+        return RedisStore(url)
+    if settings.backend == "off" or shared is None:
+        return None
+    return PostgresStore(shared)

@@ -1,0 +1,86 @@
+"""`shiftboss providers`: which AI providers there are, and how they are doing."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from shiftboss.extensions.ai.settings import AISettings
+from shiftboss.extensions.ai.store import AIEngine
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+app = typer.Typer(add_completion=False)
+NUMBERS = ("rpm", "tpm", "today", "spend", "latency")
+
+
+@app.command()
+def providers(as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False) -> None:
+    """Show every AI provider: configured, circuit, use of its limits, spend and budget today, last error."""
+    rows = asyncio.run(_status())
+    if as_json:
+        import orjson
+
+        typer.echo(orjson.dumps(rows, default=_plain, option=orjson.OPT_INDENT_2).decode())
+        return
+    from rich.console import Console
+
+    Console().print(_table(rows))
+
+
+async def _status() -> list[dict[str, Any]]:
+    from shiftboss.db import Database
+    from shiftboss.extensions.ai.configure import configured
+    from shiftboss.model.settings import Settings
+
+    settings = Settings.load()
+    here = configured(AISettings.of(settings))
+    async with await Database.open() as db:
+        shared = {row["provider"]: row for row in await db.family(AIEngine).ai_provider_status()}
+    names = [*here, *(name for name in shared if name not in here)]
+    return [{"provider": name, "configured": here.get(name, False), **shared.get(name, {})} for name in names]
+
+
+def _plain(value: Any) -> Any:
+    from decimal import Decimal
+
+    return float(value) if isinstance(value, Decimal) else str(value)
+
+
+def _table(rows: list[dict[str, Any]]) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, header_style="bold")
+    for name in ("provider", "configured", "model", "circuit", *NUMBERS, "last error"):
+        table.add_column(name, justify="right" if name in NUMBERS else "left")
+    for row in rows:
+        table.add_row(*_cells(row))
+    return table
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    latency = row.get("latency_ms")
+    return [
+        row["provider"],
+        "yes" if row["configured"] else "no",
+        row.get("model") or "–",
+        row.get("circuit") or "–",
+        _use(row.get("requests_last_minute"), row.get("requests_per_minute")),
+        _use(row.get("tokens_last_minute"), row.get("tokens_per_minute")),
+        _use(row.get("calls_today")),
+        _money(row.get("spend_today"), row.get("daily_budget")),
+        "–" if latency is None else f"{latency:.0f} ms",
+        (row.get("last_error") or "–")[:60],
+    ]
+
+
+def _use(used: int | None, limit: int | None = None) -> str:
+    return f"{used or 0}" if limit is None else f"{used or 0}/{limit}"
+
+
+def _money(spent: Any, budget: Any) -> str:
+    shown = f"${float(spent or 0):.4f}"
+    return shown if budget is None else f"{shown}/${float(budget):.2f}"

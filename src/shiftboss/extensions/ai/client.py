@@ -1,0 +1,190 @@
+"""What users call: `complete`, `stream` and `embed`, on behalf of a task or of nobody."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from contextlib import aclosing
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
+
+from pydantic import BaseModel
+
+from shiftboss.extensions.ai.ask import Ask
+from shiftboss.extensions.ai.protocol import Answer, Embeddings, Origin, Wanted
+from shiftboss.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from shiftboss.extensions.ai.engine import AI
+
+SchemaT = TypeVar("SchemaT", bound=BaseModel)
+T = TypeVar("T")
+Emit = Callable[[str], Awaitable[None]]
+Open = Callable[[], Awaitable["AI"]]
+Run = Callable[[Coroutine[Any, Any, Any]], Any]
+
+
+class Client:
+    """The engine behind `open`, asked with the defaults of `whose`: the tenant and the task of a handler.
+
+    `emitter` adds to the stream of that task.
+    """
+
+    def __init__(self, open: Open, emitter: Emit | None = None, **whose: Unpack[Ask]) -> None:
+        self._open = open
+        self._emitter = emitter
+        self._whose = whose
+
+    @overload
+    async def complete(
+        self, prompt: str | None = None, *, schema: None = None, **ask: Unpack[Ask]
+    ) -> Answer[str]: ...
+
+    @overload
+    async def complete(
+        self, prompt: str | None = None, *, schema: type[SchemaT], **ask: Unpack[Ask]
+    ) -> Answer[SchemaT]: ...
+
+    async def complete(
+        self, prompt: str | None = None, *, schema: type[BaseModel] | None = None, **ask: Unpack[Ask]
+    ) -> Answer[Any]:
+        """The answer to a prompt, to `messages` or to a `template`; with a `schema` an object of it.
+
+        Raises `Defer` when the call has to wait: a limit, a budget, an open circuit. In a
+        handler, let it pass: the task waits and spends no attempt.
+        """
+        if ask.get("emit"):
+            stream = self.stream(prompt, schema=schema, **ask)
+            async for _ in stream:
+                pass
+            return stream.answer
+        engine = await self._open()
+        return await engine.answer(engine.inquiry(prompt, schema, self._whose | ask))
+
+    def stream(
+        self, prompt: str | None = None, *, schema: type[BaseModel] | None = None, **ask: Unpack[Ask]
+    ) -> Stream:
+        """The answer as it comes: `async for text in ai.stream(...)`; then its `answer` has the rest."""
+        return Stream(self._pieces(prompt, schema, self._whose | ask))
+
+    async def _pieces(
+        self, prompt: str | None, schema: type[BaseModel] | None, ask: Ask
+    ) -> AsyncGenerator[str | Answer[Any], None]:
+        if ask.get("emit") and self._emitter is None:
+            raise UsageError("only a task has a stream to emit to", hint="ask by ctx.ai in a handler")
+        engine = await self._open()
+        async with aclosing(engine.pieces(engine.inquiry(prompt, schema, ask))) as pieces:
+            async for piece in pieces:
+                if isinstance(piece, str) and ask.get("emit") and self._emitter is not None:
+                    await self._emitter(piece)
+                yield piece
+
+    async def embed(
+        self, texts: Sequence[str], model: str | None = None, provider: str | None = None, *,
+        tenant: str | None = None, key: str | None = None, dimensions: int | None = None,
+        base_url: str | None = None, api_key_name: str | None = None,
+    ) -> Embeddings:  # fmt: skip
+        """One vector per text, in order, all from one model; what is asked at the same time goes together.
+
+        `base_url` asks another server of the provider's kind, `api_key_name` names the environment variable
+        with another key.
+        """
+        whose = self._whose
+        origin = Origin(
+            whose.get("task_type") or "embedding_generation", None, tenant or whose.get("tenant"),
+            key or whose.get("key"),
+        )  # fmt: skip
+        wanted = Wanted(provider, model, dimensions, base_url, api_key_name)
+        return await (await self._open()).vectors(texts, wanted, origin)
+
+
+class Stream:
+    """An answer under way. Iterate over its text; `answer` is there when that has ended."""
+
+    def __init__(self, pieces: AsyncGenerator[str | Answer[Any], None]) -> None:
+        self._pieces = pieces
+        self._answer: Answer[Any] | None = None
+
+    @property
+    def answer(self) -> Answer[Any]:
+        if self._answer is None:
+            raise RuntimeError("the stream has not ended: iterate over it first")
+        return self._answer
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> str:
+        piece = await anext(self._pieces)
+        while not isinstance(piece, str):
+            self._answer = piece
+            piece = await anext(self._pieces)
+        return piece
+
+    async def aclose(self) -> None:
+        """Stop listening; what was said until then is booked."""
+        await self._pieces.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+class SyncClient:
+    """The same words without await, for code without an event loop and for handlers that run in a thread."""
+
+    def __init__(self, client: Client, run: Run) -> None:
+        self._client = client
+        self._run = run
+
+    @overload
+    def complete(
+        self, prompt: str | None = None, *, schema: None = None, **ask: Unpack[Ask]
+    ) -> Answer[str]: ...
+
+    @overload
+    def complete(
+        self, prompt: str | None = None, *, schema: type[SchemaT], **ask: Unpack[Ask]
+    ) -> Answer[SchemaT]: ...
+
+    def complete(
+        self, prompt: str | None = None, *, schema: type[BaseModel] | None = None, **ask: Unpack[Ask]
+    ) -> Answer[Any]:
+        answer: Answer[Any] = self._run(self._client.complete(prompt, schema=schema, **ask))
+        return answer
+
+    def stream(
+        self, prompt: str | None = None, *, schema: type[BaseModel] | None = None, **ask: Unpack[Ask]
+    ) -> SyncStream:
+        return SyncStream(self._client.stream(prompt, schema=schema, **ask), self._run)
+
+    def embed(
+        self, texts: Sequence[str], model: str | None = None, provider: str | None = None
+    ) -> Embeddings:
+        made: Embeddings = self._run(self._client.embed(texts, model, provider))
+        return made
+
+
+class SyncStream:
+    """An answer under way: iterate over its text, then look at `answer`."""
+
+    def __init__(self, stream: Stream, run: Run) -> None:
+        self._stream = stream
+        self._run = run
+
+    @property
+    def answer(self) -> Answer[Any]:
+        return self._stream.answer
+
+    def __iter__(self) -> Iterator[str]:
+        try:
+            while (piece := self._run(self._next())) is not None:
+                yield piece
+        finally:
+            self._run(self._stream.aclose())
+
+    async def _next(self) -> str | None:
+        return await anext(self._stream, None)

@@ -1,0 +1,222 @@
+"""`shiftboss ai`: ask, and look up what was asked, by whom, and what it cost."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from operator import itemgetter
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+
+import typer
+
+from shiftboss.cli.output import Json, ask, say_json, show_rows
+from shiftboss.extensions.ai.settings import AISettings
+from shiftboss.extensions.ai.store import AIEngine
+from shiftboss.model.errors import NotFound, UsageError
+
+if TYPE_CHECKING:
+    from shiftboss.db import Database
+    from shiftboss.db.database import Row
+    from shiftboss.extensions.ai import AI
+    from shiftboss.extensions.ai.ask import Ask
+
+app = typer.Typer(
+    help="Ask AI models, and look up calls and limits.", add_completion=False, no_args_is_help=True
+)
+T = TypeVar("T")
+Model = Annotated[str | None, typer.Option("--model", "-m", help="a model of the settings, or a provider")]
+Tenant = Annotated[str | None, typer.Option(help="whose limits and budget count")]
+
+
+@app.command()
+def complete(
+    prompt: Annotated[str | None, typer.Argument(help="what to ask; - reads it from stdin")] = None,
+    model: Model = None,
+    template: Annotated[str | None, typer.Option("--template", "-t", help="a prompt template")] = None,
+    variable: Annotated[
+        list[str] | None,
+        typer.Option("--var", "-v", metavar="NAME=VALUE", help="for the template; repeatable"),
+    ] = None,
+    system: Annotated[str | None, typer.Option(help="a system prompt")] = None,
+    need: Annotated[
+        Literal["advanced", "standard", "basic"], typer.Option(help="how able a model")
+    ] = "standard",
+    max_tokens: Annotated[int | None, typer.Option(min=1, help="the longest answer")] = None,
+    temperature: Annotated[float | None, typer.Option(min=0, max=2)] = None,
+    timeout: Annotated[float | None, typer.Option(min=0.001, help="seconds")] = None,
+    tenant: Tenant = None,
+    cache: Annotated[bool, typer.Option(help="take an answer that is known already")] = True,
+    as_json: Json = False,
+) -> None:
+    """Ask a model and print the answer as it comes.
+
+    Example: shiftboss ai complete "Three names for a cat" --model openai
+    """
+    from shiftboss.extensions.ai import Need
+
+    asked: Ask = {
+        "model": model, "need": Need(need), "max_tokens": max_tokens, "temperature": temperature,
+        "timeout": timeout, "tenant": tenant,
+    }  # fmt: skip
+    if template is not None:
+        asked |= {"template": template, "variables": _variables(variable or [])}
+    if system is not None:
+        asked["system"] = system
+    if not cache:
+        asked["cache"] = False
+    _with_engine(lambda ai: _complete(ai, sys.stdin.read() if prompt == "-" else prompt, asked, as_json))
+
+
+async def _complete(ai: AI, prompt: str | None, asked: Ask, as_json: bool) -> None:
+    stream = ai.stream(prompt, **asked)
+    async for piece in stream:
+        if not as_json:
+            typer.echo(piece, nl=False)
+    answer = stream.answer
+    if not as_json:
+        typer.echo()
+        return
+    usage = answer.usage
+    say_json(
+        {"text": answer.text, "provider": answer.provider, "model": answer.model, "cached": answer.cached,
+         "finish_reason": answer.finish_reason, "prompt_tokens": usage.prompt_tokens,
+         "completion_tokens": usage.completion_tokens, "cost": usage.cost, "call_id": answer.call_id,
+         "template": answer.template, "template_version": answer.template_version}
+    )  # fmt: skip
+
+
+def _variables(words: list[str]) -> dict[str, str]:
+    for word in words:
+        if "=" not in word:
+            raise UsageError(f"{word!r} is not NAME=VALUE", hint="for example: --var text=Hello")
+    return dict(word.split("=", 1) for word in words)
+
+
+@app.command()
+def embed(
+    texts: Annotated[list[str], typer.Argument(help="the texts")],
+    model: Model = None,
+    provider: Annotated[str | None, typer.Option(help="default: ai.embedding_provider")] = None,
+) -> None:
+    """Print one vector per text, as JSON lines."""
+
+    async def make(ai: AI) -> list[list[float]]:
+        rows: list[list[float]] = (await ai.embed(texts, model, provider)).vectors.tolist()
+        return rows
+
+    for row in _with_engine(make):
+        say_json(row, line=True)
+
+
+@app.command()
+def models(as_json: Json = False) -> None:
+    """Show the models that can be asked: where they are served, and how much they can read."""
+
+    async def look(ai: AI) -> list[dict[str, Any]]:
+        plain = [(each.name, each, 1.0) for each in ai.router.providers.values()]
+        named = [(m.name, d.provider, d.weight) for m in ai.router.models.values() for d in m.deployments]
+        return [
+            {"model": name, "deployment": each.name, "serves": each.model, "weight": weight,
+             "context_window": getattr(each, "context_window", None)}
+            for name, each, weight in named + plain
+        ]  # fmt: skip
+
+    _show(_with_engine(look), as_json, "model", "deployment", "serves", "weight", "context_window")
+
+
+@app.command()
+def templates(as_json: Json = False) -> None:
+    """Show the prompt templates: version, variables, file."""
+    from shiftboss.extensions.ai.prompts import Prompts
+    from shiftboss.model.settings import Settings
+
+    rows = [
+        {"template": each.name, "version": each.version, "file": str(each.path),
+         "variables": [name if needed else f"{name} (optional)" for name, needed in each.variables.items()]}
+        for each in Prompts(AISettings.of(Settings.load()).prompts).all()
+    ]  # fmt: skip
+    _show(rows, as_json, "template", "version", "variables", "file")
+
+
+@app.command()
+def calls(
+    task: Annotated[str | None, typer.Option(help="only those of this task id")] = None,
+    tenant: Tenant = None,
+    outcome: Annotated[str | None, typer.Option(help="ok, cached, malformed, declined, limited …")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000)] = 20,
+    as_json: Json = False,
+) -> None:
+    """Show the latest calls: to whom, for whom, what came of them and what they cost."""
+    from shiftboss.cli.output import task_ids
+
+    async def look(db: Database) -> list[Row]:
+        id = (await task_ids(db, [task]))[0] if task is not None else None
+        return await db.family(AIEngine).calls(limit=limit, task_id=id, tenant=tenant, outcome=outcome)
+
+    rows = [{**row, "cost": float(row["cost"])} for row in ask(look)]
+    _show(rows, as_json, "call_id", "started_at", "provider", "model", "task_type", "tenant", "outcome",
+          "prompt_tokens", "completion_tokens", "cost", "latency_ms")  # fmt: skip
+
+
+@app.command()
+def show(call: Annotated[str, typer.Argument(help="a call id, or its first characters")]) -> None:
+    """Show one call: prompt, answer, tokens, cost, latency."""
+    found = ask(lambda db: db.family(AIEngine).calls(prefix=call, limit=2))
+    if not found:
+        raise NotFound(f"there is no call {call}", hint="`shiftboss ai calls` shows the latest")
+    if len(found) > 1:
+        raise UsageError(f"several calls begin with {call}", hint="give more characters")
+    say_json({**found[0], "cost": float(found[0]["cost"])})
+
+
+@app.command()
+def limits(as_json: Json = False) -> None:
+    """Show what tenants, task types and keys may spend, and have spent today."""
+    rows = [
+        {**row, "spend_today": float(row["spend_today"])}
+        for row in ask(lambda db: db.family(AIEngine).ai_limit_status())
+    ]
+    _show(rows, as_json, "scope", "name", "spend_today", "daily_budget", "calls_today", "tokens_today",
+          "requests_per_minute", "tokens_per_minute")  # fmt: skip
+
+
+@app.command()
+def limit(
+    scope: Annotated[Literal["tenant", "task_type", "key"], typer.Argument(help="tenant, task_type or key")],
+    name: Annotated[str, typer.Argument(help="which one; '*' is each one without a limit of its own")],
+    daily_budget: Annotated[float | None, typer.Option(min=0, help="US dollars a day (UTC)")] = None,
+    requests_per_minute: Annotated[int | None, typer.Option(min=1)] = None,
+    tokens_per_minute: Annotated[int | None, typer.Option(min=1)] = None,
+) -> None:
+    """Limit a tenant, task type or key, for the whole fleet; without options the limit goes.
+
+    Example: shiftboss ai limit tenant acme --daily-budget 5 --requests-per-minute 60
+    """
+    from shiftboss.cli.operator import me, operating
+    from shiftboss.extensions.ai.operations import AIOperations
+
+    async def set_limit() -> None:
+        async with operating(AIOperations) as (_, operations):
+            await operations.set_ai_limit(
+                me(), scope, name, daily_budget=daily_budget, requests_per_minute=requests_per_minute,
+                tokens_per_minute=tokens_per_minute,
+            )  # fmt: skip
+
+    asyncio.run(set_limit())
+
+
+def _show(rows: list[dict[str, Any]], as_json: bool, *columns: str) -> None:
+    if as_json:
+        say_json(rows)
+        return
+    show_rows(rows, {name.replace("_", " "): itemgetter(name) for name in columns}, empty="none")
+
+
+def _with_engine(work: Callable[[AI], Awaitable[T]]) -> T:
+    from shiftboss.extensions.ai.engines import engine_of
+
+    async def run(db: Database) -> T:
+        return await work(await engine_of(db))
+
+    return ask(run)

@@ -1,0 +1,273 @@
+"""A provider behind its admissions: called under a deadline, retried, validated and accounted for."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from shiftboss import tracing
+from shiftboss.extensions.ai.admission import Admissions, Call, Outcome, Ticket
+from shiftboss.extensions.ai.errors import (
+    Declined,
+    Held,
+    Malformed,
+    ProviderError,
+    Refused,
+    TooLong,
+    Truncated,
+    Unavailable,
+)
+from shiftboss.extensions.ai.protocol import (
+    Capability,
+    Chat,
+    Cost,
+    Embeddings,
+    Latency,
+    Origin,
+    Provider,
+    Reply,
+    estimate_tokens,
+)
+from shiftboss.extensions.ai.records import Recorder
+from shiftboss.extensions.ai.schemas import corrected, validated
+from shiftboss.extensions.ai.settings import RetrySettings
+
+AnswerT = TypeVar("AnswerT", Reply, Embeddings)
+EMBEDDING = "embedding_generation"
+EXPECTED_ANSWER = 400  # tokens, where the caller gives no max_tokens
+WORDS: tuple[tuple[type[ProviderError], str], ...] = (
+    (Unavailable, "unavailable"), (Refused, "refused"), (Held, "limited"), (Malformed, "malformed"),
+    (Declined, "declined"), (Truncated, "truncated"), (ProviderError, "unsuitable"),
+)  # fmt: skip
+
+
+class Guarded:
+    """Itself a provider; `Reply.payload` is validated, with a schema a model of it as plain data."""
+
+    def __init__(
+        self,
+        provider: Provider,
+        admission: Admissions,
+        retry: RetrySettings,
+        timeout: float,
+        recorder: Recorder,
+        context_window: int | None = None,
+    ) -> None:
+        self._provider = provider
+        self._admission = admission
+        self._retry = retry
+        self._timeout = timeout
+        self._recorder = recorder
+        self.context_window = context_window
+
+    @property
+    def name(self) -> str:
+        return self._provider.name
+
+    @property
+    def model(self) -> str:
+        return self._provider.model
+
+    @property
+    def embedding_model(self) -> str:
+        return self._provider.embedding_model
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        return self._provider.capabilities
+
+    @property
+    def cost(self) -> Cost:
+        return self._provider.cost
+
+    @property
+    def latency(self) -> Latency:
+        return self._provider.latency
+
+    async def complete(self, chat: Chat) -> Reply:
+        """A malformed answer is asked for once more, with the error shown to the model."""
+        self._require_room(chat)
+        try:
+            return await self._complete(chat)
+        except Malformed as error:
+            if chat.corrected or chat.schema is None:
+                raise
+            bad = error
+        again = await self._complete(corrected(chat, bad))
+        return replace(again, usage=again.usage + bad.usage if bad.usage else again.usage)
+
+    async def _complete(self, chat: Chat) -> Reply:
+        async def ask() -> Reply:
+            return validated(chat, await self._provider.complete(chat))
+
+        prompt = self._recorder.prompt(chat)
+        return await self._try(lambda: self._call(chat), ask, prompt)
+
+    async def stream(self, chat: Chat) -> AsyncGenerator[str | Reply, None]:
+        """Tried again as long as nothing has come; after that an error ends the stream."""
+        self._require_room(chat)
+        for attempt in range(self._retry.attempts):
+            begun = False
+            try:
+                async with aclosing(self._stream_once(chat)) as pieces:
+                    async for piece in pieces:
+                        begun = True
+                        yield piece
+                return
+            except Unavailable:
+                if begun or attempt + 1 == self._retry.attempts:
+                    raise
+            await self._pause(attempt)
+
+    async def _stream_once(self, chat: Chat) -> AsyncGenerator[str | Reply, None]:
+        ticket = await self._admission.admit(self._call(chat))
+        prompt, started, text = self._recorder.prompt(chat), time.perf_counter(), ""
+        outcome: Outcome | None = None
+        try:
+            async with aclosing(self._pieces(chat)) as pieces:
+                async for piece in pieces:
+                    if isinstance(piece, Reply):
+                        piece = replace(validated(chat, piece), call_id=ticket.call.id)
+                        outcome = self._success(piece, started, prompt)
+                    else:
+                        text += piece
+                    yield piece
+        except ProviderError as error:
+            outcome = self._failure(ticket.call, error, started, prompt)
+            raise
+        finally:
+            if outcome is None:  # nobody listens any more: what was said until then is billed
+                said = self.cost.of(ticket.call.estimate.prompt_tokens, estimate_tokens(text))
+                outcome = Outcome("cancelled", time.perf_counter() - started, said, prompt=prompt)
+            await self._settle(ticket, outcome)
+
+    async def _pieces(self, chat: Chat) -> AsyncGenerator[str | Reply, None]:
+        """The provider's, under one deadline for all of them."""
+        seconds = chat.timeout or self._timeout
+        ends = asyncio.get_running_loop().time() + seconds
+        async with aclosing(self._provider.stream(chat)) as pieces:
+            while True:
+                try:
+                    async with asyncio.timeout_at(ends):
+                        piece = await anext(pieces)
+                except StopAsyncIteration:
+                    return
+                except TimeoutError:
+                    break
+                yield piece
+        raise Unavailable(self.name, f"timed out after {seconds:g} s", billed=True)
+
+    async def embed(
+        self,
+        texts: Sequence[str],
+        model: str | None = None,
+        origin: Origin | None = None,
+        dimensions: int | None = None,
+    ) -> Embeddings:
+        estimate = self.cost.of_embedding(sum(map(estimate_tokens, texts)))
+        whose = origin or Origin(EMBEDDING)
+
+        async def ask() -> Embeddings:
+            try:
+                made = await self._provider.embed(texts, model, None, dimensions)
+                if len(made) != len(texts):
+                    raise Malformed(self.name, f"{len(made)} vectors for {len(texts)} texts", "", made.usage)
+            except Malformed as error:
+                error.of_request = False  # no text makes an answer unreadable: it is the server, or a proxy
+                raise
+            return made
+
+        name = model or self.embedding_model
+        return await self._try(lambda: Call(name, "embedding", whose, estimate, self._timeout), ask, None)
+
+    async def close(self) -> None:
+        await self._provider.close()
+
+    def _require_room(self, chat: Chat) -> None:
+        window = self.context_window
+        need = chat.prompt_tokens + (chat.max_tokens or 0)
+        if window is not None and need > window:
+            raise TooLong(self.name, f"about {need} tokens do not fit into the context window of {window}")
+
+    def _call(self, chat: Chat) -> Call:
+        estimate = self.cost.of(chat.prompt_tokens, chat.max_tokens or EXPECTED_ANSWER)
+        return Call(self.model, "completion", chat.origin, estimate, chat.timeout or self._timeout)
+
+    async def _try(
+        self, call: Callable[[], Call], ask: Callable[[], Awaitable[AnswerT]], prompt: Any
+    ) -> AnswerT:
+        for attempt in range(self._retry.attempts):
+            try:
+                return await self._once(call(), ask, prompt)
+            except Unavailable:
+                if attempt + 1 == self._retry.attempts:
+                    raise
+            await self._pause(attempt)
+        raise AssertionError("at least one attempt is made")
+
+    async def _pause(self, attempt: int) -> None:
+        await asyncio.sleep(self._retry.base * 2**attempt + random.random() * self._retry.jitter)
+
+    async def _once(self, call: Call, ask: Callable[[], Awaitable[AnswerT]], prompt: Any) -> AnswerT:
+        ticket = await self._admission.admit(call)
+        started = time.perf_counter()
+        trouble: ProviderError
+        try:
+            # The SDK's timeout is per read: a server that drips one byte a second would never meet it.
+            async with asyncio.timeout(call.timeout):
+                answer = await ask()
+        except TimeoutError:
+            trouble = Unavailable(self.name, f"timed out after {call.timeout:g} s", billed=True)
+        except ProviderError as error:
+            trouble = error
+        except BaseException:
+            gone = Outcome("cancelled", time.perf_counter() - started, call.estimate, prompt=prompt)
+            await self._settle(ticket, gone)
+            raise
+        else:
+            await self._settle(ticket, self._success(answer, started, prompt))
+            return replace(answer, call_id=call.id) if isinstance(answer, Reply) else answer
+        await self._settle(ticket, self._failure(call, trouble, started, prompt))
+        raise trouble
+
+    async def _settle(self, ticket: Ticket, outcome: Outcome) -> None:
+        call = ticket.call
+        tracing.called(
+            "embeddings" if call.kind == "embedding" else "chat",
+            call.model,
+            self.name,
+            outcome.seconds,
+            {
+                "gen_ai.response.model": outcome.model,
+                "gen_ai.response.finish_reasons": outcome.finish_reason and [outcome.finish_reason],
+                "gen_ai.usage.input_tokens": outcome.usage.prompt_tokens,
+                "gen_ai.usage.output_tokens": outcome.usage.completion_tokens,
+            },
+            None if outcome.word == "ok" else outcome.word,
+        )
+        # What was spent is written down even if the task that spent it is being cancelled.
+        await asyncio.shield(self._admission.settle(ticket, outcome))
+
+    def _success(self, answer: Reply | Embeddings, started: float, prompt: Any) -> Outcome:
+        seconds = time.perf_counter() - started
+        if not isinstance(answer, Reply):
+            return Outcome("ok", seconds, answer.usage, answer.model)
+        kept = None if prompt is None else self._recorder.answer(answer)
+        return Outcome(
+            "ok", seconds, answer.usage, answer.model, finish_reason=answer.finish_reason, prompt=prompt,
+            answer=kept,
+        )  # fmt: skip
+
+    def _failure(self, call: Call, error: ProviderError, started: float, prompt: Any) -> Outcome:
+        word = next(word for kind, word in WORDS if isinstance(error, kind))
+        said = error.answer if isinstance(error, Malformed) else ""
+        return Outcome(
+            word, time.perf_counter() - started, call.estimate if error.usage is None else error.usage,
+            error=str(error), retry_after=error.seconds if isinstance(error, Held) else None, prompt=prompt,
+            answer=self._recorder.answer(Reply(said, call.model)) if said and prompt is not None else None,
+        )  # fmt: skip

@@ -1,0 +1,44 @@
+"""Prometheus metrics of AI calls. Labels are providers: as many as the settings name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from shiftboss.extensions.ai.store import AIEngine
+
+if TYPE_CHECKING:
+    from shiftboss.db import Database
+
+CIRCUITS = {"closed": 0, "half-open": 1, "open": 2}
+
+
+async def calls(db: Database) -> list[Metric]:
+    """Calls, errors, tokens and cost so far, breaker and budget of each provider; hits of the cache."""
+    made = CounterMetricFamily("ai_calls", "AI calls that were made", labels=["provider"])
+    failed = CounterMetricFamily("ai_errors", "AI calls that failed", labels=["provider"])
+    tokens = CounterMetricFamily("ai_tokens", "Tokens that were used", labels=["provider", "kind"])
+    cost = CounterMetricFamily("ai_cost_dollars", "What calls have cost", labels=["provider"])
+    circuit = GaugeMetricFamily(
+        "ai_circuit_state", "Breaker: 0 closed, 1 half-open, 2 open", labels=["provider"]
+    )
+    left = GaugeMetricFamily("ai_budget_left_dollars", "Left of the day's budget", labels=["provider"])
+    used = GaugeMetricFamily("ai_budget_used_ratio", "Spent of the day's budget", labels=["provider"])
+    for row in await db.family(AIEngine).ai_totals():
+        who = [row["provider"]]
+        made.add_metric(who, row["calls"])
+        failed.add_metric(who, row["errors"])
+        tokens.add_metric([*who, "prompt"], row["prompt_tokens"])
+        tokens.add_metric([*who, "completion"], row["completion_tokens"])
+        cost.add_metric(who, float(row["cost"]))
+        circuit.add_metric(who, CIRCUITS[row["circuit"]])
+        if row["daily_budget"]:
+            left.add_metric(who, float(row["daily_budget"] - row["spend_today"]))
+            used.add_metric(who, float(row["spend_today"] / row["daily_budget"]))
+    hits, misses = await db.family(AIEngine).ai_cache_totals()
+    return [
+        made, failed, tokens, cost, circuit, left, used,
+        CounterMetricFamily("ai_cache_hits", "Answers that came from the cache", value=hits),
+        CounterMetricFamily("ai_cache_misses", "Answers that the cache did not have", value=misses),
+    ]  # fmt: skip

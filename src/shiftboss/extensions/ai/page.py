@@ -1,0 +1,35 @@
+"""AI providers: circuit, limits, spend, latency, and how well the cache works."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from shiftboss.extensions.admin.page.site import Context, Page, Visit
+from shiftboss.extensions.ai.shared import SharedAI
+from shiftboss.extensions.ai.store import AIEngine
+
+
+async def view(visit: Visit) -> Context:
+    """Providers that the fleet has used, and those of the settings that wait for their first call."""
+    engine, here = visit.admin.reads.family(AIEngine), await visit.admin.use(SharedAI).providers()
+    used = {row["provider"]: row for row in await engine.ai_provider_status()}
+    rows = [used.get(name, {"provider": name}) | {"here": ready} for name, ready in here.items()]
+    rows += [row | {"here": False} for name, row in used.items() if name not in here]
+    return {"tabs": TABS, "rows": rows, "cache": await engine.ai_cache_status()}
+
+
+TEMPLATES = Path(__file__).parent / "templates"
+TABS = {"/providers": "Providers", "/ai/calls": "Calls", "/ai/limits": "Limits"}
+PAGES = (
+    Page(
+        templates=TEMPLATES,
+        path="/providers",
+        title="AI providers",
+        label="AI",
+        icon="M7 18a4 4 0 0 1 0-8 5 5 0 0 1 9.7-1.5A4.5 4.5 0 0 1 17 18z",
+        order=90,
+        template="providers.html",
+        view=view,
+        every=10.0,
+    ),
+)

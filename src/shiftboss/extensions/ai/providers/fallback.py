@@ -1,0 +1,134 @@
+"""A provider made of providers: asks them in order until one answers."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+from typing import TypeVar
+
+from shiftboss.extensions.ai.errors import Declined, Exhausted, Held, ProviderError, Truncated, Unadmitted
+from shiftboss.extensions.ai.protocol import (
+    Capability,
+    Chat,
+    Cost,
+    Embeddings,
+    Latency,
+    Origin,
+    Provider,
+    Reply,
+)
+from shiftboss.log import get_logger
+
+log = get_logger(__name__)
+ResultT = TypeVar("ResultT")
+
+
+class Fallback:
+    """`primary` names those that are asked for; an answer of another one is a stand-in."""
+
+    name = "fallback"
+
+    def __init__(self, providers: Sequence[Provider], primary: Sequence[Provider] | None = None) -> None:
+        if not providers:
+            raise ValueError("a fallback needs at least one provider")
+        self.providers = tuple(providers)
+        self.primary = frozenset(each.name for each in (primary or providers[:1]))
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        return frozenset().union(*(provider.capabilities for provider in self.providers))
+
+    @property
+    def model(self) -> str:
+        return self.providers[0].model
+
+    @property
+    def embedding_model(self) -> str:
+        return self.providers[0].embedding_model
+
+    @property
+    def cost(self) -> Cost:
+        return self.providers[0].cost
+
+    @property
+    def latency(self) -> Latency:
+        return self.providers[0].latency
+
+    async def complete(self, chat: Chat) -> Reply:
+        return await self._first(self._able(), lambda provider: provider.complete(chat))
+
+    async def stream(self, chat: Chat) -> AsyncGenerator[str | Reply, None]:
+        """From the first that begins; what has been said cannot be taken back."""
+        passed = Passed()
+        for provider in self._able():
+            if passed.over(provider):
+                continue
+            begun = False
+            try:
+                async with aclosing(provider.stream(chat)) as pieces:
+                    async for piece in pieces:
+                        begun = True
+                        yield piece
+                return
+            except ProviderError as error:
+                if begun:
+                    raise
+                passed.note(provider, error)
+        raise passed.verdict()
+
+    async def embed(
+        self,
+        texts: Sequence[str],
+        model: str | None = None,
+        origin: Origin | None = None,
+        dimensions: int | None = None,
+    ) -> Embeddings:
+        """Only from providers of the same model: vectors of different models cannot be compared."""
+        wanted = model or self.embedding_model
+        able = [p for p in self.providers if p.embedding_model == wanted] or self.providers[:1]
+        return await self._first(able, lambda provider: provider.embed(texts, model, origin, dimensions))
+
+    async def close(self) -> None:
+        for provider in self.providers:
+            await provider.close()
+
+    def _able(self) -> list[Provider]:
+        return [provider for provider in self.providers if Capability.COMPLETION in provider.capabilities]
+
+    async def _first(
+        self, providers: Sequence[Provider], ask: Callable[[Provider], Awaitable[ResultT]]
+    ) -> ResultT:
+        passed = Passed()
+        for provider in providers:
+            if passed.over(provider):
+                continue
+            try:
+                return await ask(provider)
+            except ProviderError as error:
+                passed.note(provider, error)
+        raise passed.verdict()
+
+
+class Passed:
+    """Providers that did not answer one question, and why."""
+
+    def __init__(self) -> None:
+        self._errors: list[ProviderError] = []
+        self._declined: set[str] = set()
+
+    def over(self, provider: Provider) -> bool:
+        """Whether asking is pointless: the same model has refused already."""
+        return provider.model in self._declined
+
+    def note(self, provider: Provider, error: ProviderError) -> None:
+        if isinstance(error, Unadmitted):  # the others would have to ask the same database
+            raise error
+        log.info("provider passed over", provider=provider.name, error=str(error))
+        self._errors.append(error)
+        if isinstance(error, Declined | Truncated):
+            self._declined.add(provider.model)
+
+    def verdict(self) -> ProviderError:
+        """If one of them only has to be waited for, the whole is held until the first is free again."""
+        held = [error for error in self._errors if isinstance(error, Held)]
+        return min(held, key=lambda error: error.seconds) if held else Exhausted(self._errors)

@@ -1,0 +1,64 @@
+"""Cached results in Redis (or Valkey), through its SDK."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import uuid4
+
+import orjson
+from redis.asyncio import Redis
+
+from shiftboss.extensions.ai.cache import Taken
+
+# In one step: between a look and a claim, another could put the value and give its claim up.
+TAKE = """
+local found = redis.call('get', KEYS[1])
+if found then return found end
+if redis.call('set', KEYS[2], ARGV[1], 'NX', 'PX', ARGV[2]) then return 'mine' end
+return 'wait'
+"""
+# Only the claimant may give its claim up.
+RELEASE = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0"
+
+
+class RedisStore:
+    def __init__(self, url: str) -> None:
+        self._redis: Any = Redis.from_url(url)
+        self._owner = uuid4().hex
+
+    async def get(self, key: str) -> dict[str, Any] | None:
+        raw = await self._redis.get(key)
+        return None if raw is None else orjson.loads(raw)
+
+    async def take(self, key: str, task_type: str, lease: float) -> Taken:
+        found = await self._redis.eval(TAKE, 2, key, _claim(key), self._owner, int(lease * 1000))
+        if found in (b"mine", b"wait"):
+            return Taken(found.decode())
+        return Taken("hit", orjson.loads(found))
+
+    async def put(self, key: str, task_type: str, value: dict[str, Any], ttl: float) -> None:
+        async with self._redis.pipeline(transaction=True) as pipe:
+            pipe.set(key, orjson.dumps(value), px=int(ttl * 1000))
+            pipe.delete(_claim(key))
+            await pipe.execute()
+
+    async def release(self, key: str) -> None:
+        await self._redis.eval(RELEASE, 1, _claim(key), self._owner)
+
+    async def get_many(self, keys: Sequence[str]) -> dict[str, Any]:
+        found = await self._redis.mget(list(keys))
+        return {key: orjson.loads(raw) for key, raw in zip(keys, found, strict=True) if raw is not None}
+
+    async def put_many(self, values: Mapping[str, Any], task_type: str, ttl: float) -> None:
+        async with self._redis.pipeline(transaction=False) as pipe:
+            for key, value in values.items():
+                pipe.set(key, orjson.dumps(value), px=int(ttl * 1000))
+            await pipe.execute()
+
+    async def close(self) -> None:
+        await self._redis.aclose()
+
+
+def _claim(key: str) -> str:
+    return f"{key}:claim"

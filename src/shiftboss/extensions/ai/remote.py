@@ -1,0 +1,68 @@
+"""The engine of a worker without a database: its coordinator admits calls and books what they cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+from uuid import UUID
+
+from shiftboss.extensions.ai.store import Admission, AIEngine
+from shiftboss.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from shiftboss.db import Database
+
+#: What a worker may ask for. The cache is not among it: what is in there, other tenants read.
+CALLS = ("ai_configure", "admit_call", "settle_call", "record_calls", "ai_report")
+
+
+class Asked(Protocol):
+    """A source of tasks that leads to a coordinator."""
+
+    async def ask(self, what: str, arguments: dict[str, Any]) -> Any: ...
+
+
+class RemoteEngine(AIEngine):
+    """Those functions that an engine calls to make calls, carried out by a coordinator."""
+
+    def __init__(self, coordinator: Asked) -> None:
+        self.where: object = coordinator
+        self._coordinator = coordinator
+
+    async def _ask(self, call: str, **arguments: Any) -> Any:
+        return await self._coordinator.ask("ai", {"call": call, **arguments})
+
+    async def ai_configure(self, provider: str, **terms: Any) -> None:
+        await self._ask("ai_configure", provider=provider, **terms)
+
+    async def admit_call(self, call_id: UUID, **terms: Any) -> Admission:
+        return Admission(**await self._ask("admit_call", call_id=call_id, **terms))
+
+    async def settle_call(self, call_id: UUID, outcome: str, **terms: Any) -> str:
+        return str(await self._ask("settle_call", call_id=call_id, outcome=outcome, **terms))
+
+    async def record_calls(self, calls: Sequence[Mapping[str, Any]], keep_text: float) -> None:
+        await self._ask("record_calls", calls=calls, keep_text=keep_text)
+
+    async def ai_report(self, free: list[dict[str, Any]], cache: list[dict[str, Any]]) -> None:
+        await self._ask("ai_report", free=free, cache=cache)
+
+    async def ai_prune(self) -> int:
+        return 0  # those who have the database do it
+
+
+async def answer(db: Database, arguments: dict[str, Any]) -> Any:
+    """Carry out what a `RemoteEngine` asks for, at its coordinator."""
+    engine, call = db.family(AIEngine), arguments.pop("call", None)
+    if call not in CALLS:
+        raise UsageError(f"the AI engine does not answer {call!r}", hint=f"one of {', '.join(CALLS)}")
+    if call == "ai_configure" and await _known(engine, arguments.get("provider")):
+        return None  # limits and budgets of the fleet are not a fed worker's to change
+    value = await getattr(engine, call)(**arguments)
+    if isinstance(value, Admission):
+        return {"admitted": value.admitted, "reason": value.reason, "wait_seconds": value.wait_seconds}
+    return value
+
+
+async def _known(engine: AIEngine, provider: Any) -> bool:
+    return any(row["provider"] == provider for row in await engine.ai_provider_status())

@@ -1,0 +1,105 @@
+"""Which providers are asked, in which order: by the model that is named, else by the need."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from shiftboss.extensions.ai.protocol import Need, Provider
+from shiftboss.extensions.ai.providers.fallback import Fallback
+from shiftboss.model.errors import ConfigError
+
+PREFERRED = {Need.ADVANCED: "openai", Need.STANDARD: "azure", Need.BASIC: "ollama"}
+LAST_RESORT = "local"
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """One place where a model is served, and its share of the calls."""
+
+    provider: Provider
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model of the settings, with those that stand in for it."""
+
+    name: str
+    deployments: Sequence[Deployment]
+    fallback: Sequence[str] = ()
+
+    def order(self) -> list[Provider]:
+        """Its deployments in a random order, the heavier ones more often in front."""
+        drawn = sorted(self.deployments, key=lambda each: random.random() ** (1 / each.weight), reverse=True)
+        return [each.provider for each in drawn]
+
+
+class Router:
+    """Holds the configured providers in the order of `ai.providers`, and the models of `ai.models`."""
+
+    def __init__(self, providers: Sequence[Provider], models: Mapping[str, Model] | None = None) -> None:
+        self.providers = {provider.name: provider for provider in providers}
+        self.models = dict(models or {})
+        if not providers and not self.models:
+            raise ConfigError(
+                "no AI provider is configured",
+                hint="set OPENAI_API_KEY or OLLAMA_HOST, or add `local` to ai.providers",
+            )
+
+    def everybody(self) -> list[Provider]:
+        deployed = [each.provider for model in self.models.values() for each in model.deployments]
+        return [*self.providers.values(), *deployed]
+
+    def order(self, need: Need) -> list[Provider]:
+        """The provider that the need picks, then the others as `ai.providers` has them."""
+        first = self.providers.get(PREFERRED[need])
+        others = [provider for provider in self.providers.values() if provider is not first]
+        return [first, *others] if first is not None else others
+
+    def route(self, need: Need, model: str | None = None) -> tuple[Fallback, str]:
+        """Whom to ask, and a name for it that is the same in every process."""
+        if model is None:
+            order = self.order(need)
+            if not order:
+                raise ConfigError("no AI provider is configured", hint=f"name a model: {self._known()}")
+            return Fallback(order), f"{order[0].name}:{order[0].model}"
+        if model in self.models:
+            return self._of_model(self.models[model]), model
+        serving = [p for p in self.providers.values() if model in (p.name, p.model)]
+        if not serving:
+            raise ConfigError(f"there is no model {model!r}", hint=f"there are {self._known()}")
+        return Fallback(serving, serving), f"{serving[0].name}:{serving[0].model}"
+
+    def _of_model(self, model: Model) -> Fallback:
+        primary = model.order()
+        order = list(primary)
+        for name in model.fallback:
+            order += (
+                self.models[name].order()
+                if name in self.models
+                else self.route(Need.BASIC, name)[0].providers
+            )
+        return Fallback(list({each.name: each for each in order}.values()), primary)
+
+    def embedding_route(self, name: str, model: str | None = None) -> tuple[Fallback, str, str | None]:
+        """The providers, a name for what they make, and the model to ask them for.
+
+        A model of the settings, else the named provider and behind it those that serve the very same model.
+        """
+        if model is not None and model in self.models:
+            return self._of_model(self.models[model]), model, None
+        first = self.providers.get(name)
+        if first is None:
+            known = ", ".join(self.providers)
+            raise ConfigError(f"embedding provider {name!r} is not configured", hint=f"configured: {known}")
+        others = [
+            provider
+            for provider in self.providers.values()
+            if provider is not first and provider.embedding_model == first.embedding_model
+        ]
+        return Fallback([first, *others]), f"{name}:{model or first.embedding_model}", model
+
+    def _known(self) -> str:
+        return ", ".join([*self.models, *self.providers])

@@ -1,0 +1,185 @@
+"""The `ai` section of the settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, PositiveFloat, PositiveInt, SecretStr
+
+from shiftboss.model.section import Section
+
+ProviderName = Literal["openai", "azure", "ollama", "local"]
+DAY = 86_400.0
+
+
+class ProviderSettings(Section):
+    """One remote provider. Unset keys and addresses are taken from the vendor's own environment variables."""
+
+    enabled: bool = True
+    """Whether this provider is used."""
+    api_key: SecretStr | None = Field(None, repr=False)
+    """API key. Not set: the vendor's own variable."""
+    api_key_file: Path | None = None
+    """File that holds the API key."""
+    base_url: str | None = None
+    """Address of the API."""
+    api_version: str | None = None
+    """Version of the API (Azure)."""
+    model: str
+    """Default model for completions."""
+    embedding_model: str
+    """Default model for embeddings."""
+    embedding_dimensions: PositiveInt | None = None
+    """Dimensions to ask for, where the model supports it."""
+    timeout: PositiveFloat = 60.0
+    """Seconds for one call."""
+    context_window: PositiveInt | None = None
+    """Tokens that prompt and answer may have together."""
+    strict: bool = True
+    """Use the provider's strict mode for schemas that it can express."""
+    requests_per_minute: PositiveInt | None = None
+    """Limit for the whole fleet."""
+    tokens_per_minute: PositiveInt | None = None
+    """Limit for the whole fleet."""
+    daily_budget: PositiveFloat | None = None
+    """US dollars per day (UTC), for the whole fleet."""
+    prompt_cost: float = Field(0.0, ge=0)
+    """US dollars per million tokens."""
+    completion_cost: float = Field(0.0, ge=0)
+    """US dollars per million tokens."""
+    embedding_cost: float = Field(0.0, ge=0)
+    """US dollars per million tokens."""
+
+
+class OpenAISettings(ProviderSettings):
+    model: str = "gpt-4o"
+    context_window: PositiveInt | None = 128_000
+    embedding_model: str = "text-embedding-3-small"
+    prompt_cost: float = Field(2.5, ge=0)
+    completion_cost: float = Field(10.0, ge=0)
+    embedding_cost: float = Field(0.02, ge=0)
+
+
+class AzureSettings(OpenAISettings):
+    """`model` and `embedding_model` are the names of deployments; `base_url` is the resource's endpoint."""
+
+    api_version: str | None = "2024-10-21"
+
+
+class OllamaSettings(ProviderSettings):
+    model: str = "llama3.2"
+    embedding_model: str = "nomic-embed-text"
+    timeout: PositiveFloat = 180.0
+
+
+class DeploymentSettings(Section):
+    """One place where a model is served. What is not set is taken from the section of its provider."""
+
+    provider: Literal["openai", "azure", "ollama"] = "openai"
+    model: str
+    """The model's name there; with Azure the name of the deployment."""
+    api_key: SecretStr | None = Field(None, repr=False)
+    """API key."""
+    api_key_file: Path | None = None
+    """File that holds the API key."""
+    api_key_env: str | None = None
+    """Environment variable that holds the key."""
+    base_url: str | None = None
+    api_version: str | None = None
+    timeout: PositiveFloat | None = None
+    strict: bool | None = None
+    weight: PositiveFloat = 1.0
+    """Share of the calls, relative to the other deployments."""
+    requests_per_minute: PositiveInt | None = None
+    tokens_per_minute: PositiveInt | None = None
+    daily_budget: PositiveFloat | None = None
+    """US dollars per day (UTC), for the whole fleet."""
+
+
+class ModelSettings(Section):
+    """A model by a name of your own: where it is served, what it costs, how much it can read."""
+
+    deployments: list[DeploymentSettings] = Field(min_length=1)
+    fallback: list[str] = Field(default_factory=list)
+    """Models to ask when this one cannot answer."""
+    context_window: PositiveInt | None = None
+    """Tokens that prompt and answer may have together."""
+    prompt_cost: float = Field(0.0, ge=0)
+    """US dollars per million tokens."""
+    completion_cost: float = Field(0.0, ge=0)
+    """US dollars per million tokens."""
+    embedding_cost: float = Field(0.0, ge=0)
+    """US dollars per million tokens."""
+    embedding_dimensions: PositiveInt | None = None
+
+
+class BreakerSettings(Section):
+    failures: PositiveInt = 5
+    """Failures in a row that open the circuit."""
+    recovery: PositiveFloat = 30.0
+    """Seconds until an open circuit lets one probe through."""
+
+
+class RetrySettings(Section):
+    attempts: PositiveInt = 3
+    """Attempts per call, the first one included."""
+    base: float = Field(1.0, ge=0)
+    """Seconds before the second attempt; doubled each time."""
+    jitter: float = Field(1.0, ge=0)
+    """Up to this many seconds more, at random."""
+
+
+class CacheSettings(Section):
+    backend: Literal["postgres", "redis", "off"] = "postgres"
+    """Where answers are cached."""
+    redis_url: SecretStr | None = Field(None, repr=False)
+    """For the backend `redis`."""
+    default_ttl: PositiveFloat = 7 * DAY
+    """Seconds for which an answer is cached."""
+    ttl: dict[str, PositiveFloat] = Field(
+        default_factory=lambda: {"insight_generation": DAY, "classification": 30 * DAY}
+    )
+    """The same by task type."""
+    embeddings: bool = True
+    """Cache vectors of remote providers as well."""
+    stand_in_ttl: PositiveFloat = 300.0
+    """Seconds for which an answer of a fallback provider is cached."""
+    timeout: PositiveFloat = 1.0
+    """Seconds after which a slow cache counts as a miss."""
+
+
+class RecordSettings(Section):
+    """What is kept of prompts and answers, to be looked up later. Keys are left out always."""
+
+    sample: float = Field(1.0, ge=0, le=1)
+    """Share of calls whose texts are kept."""
+    keep: PositiveFloat = 7 * DAY
+    """Seconds after which the texts are deleted; calls are kept longer."""
+    redact: list[str] = Field(default_factory=list)
+    """Regular expressions to mask in texts."""
+    longest: PositiveInt = 20_000
+    """Characters kept of each text."""
+
+
+class AISettings(Section):
+    """Providers in fallback order, what they may cost, and how their trouble is handled."""
+
+    providers: list[ProviderName] = Field(default=["openai", "azure", "ollama", "local"])
+    """Fallback order after the provider that the need picks. Leave `local` out to let work wait instead of
+    answering it locally."""
+    models: dict[str, ModelSettings] = Field(default_factory=dict)
+    """Models by name; see [models](../how-to/ai.md#models)."""
+    prompts: Path | None = None
+    """Folder of your own prompt templates."""
+    embedding_provider: ProviderName = Field("local")
+    """Provider of embeddings. Vectors of different models cannot be compared."""
+    embedding_batch: PositiveInt = 256
+    """Texts per embedding request."""
+    openai: OpenAISettings = Field(default_factory=OpenAISettings)
+    azure: AzureSettings = Field(default_factory=AzureSettings)
+    ollama: OllamaSettings = Field(default_factory=OllamaSettings)
+    breaker: BreakerSettings = Field(default_factory=BreakerSettings)
+    retry: RetrySettings = Field(default_factory=RetrySettings)
+    cache: CacheSettings = Field(default_factory=CacheSettings)
+    record: RecordSettings = Field(default_factory=RecordSettings)

@@ -1,0 +1,109 @@
+"""What is gathered in this process and written in one go: calls that cost nothing, and use of the cache."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict, deque
+from dataclasses import dataclass
+from typing import Any
+
+from shiftboss.extensions.ai.store import AIEngine
+from shiftboss.log import get_logger
+from shiftboss.model.errors import DatabaseError
+
+log = get_logger(__name__)
+PATIENCE = 1.0
+PRUNE_EVERY = 60
+MOST_RECORDS = 1000  # kept for the next write; while the database is away, older ones go first
+
+
+@dataclass(slots=True)
+class Free:
+    calls: int = 0
+    errors: int = 0
+    tokens: int = 0
+    latency_ms: float | None = None
+    error: str | None = None
+
+
+@dataclass(slots=True)
+class CacheUse:
+    hits: int = 0
+    misses: int = 0
+    errors: int = 0
+
+    @property
+    def hit_rate(self) -> float:
+        return self.hits / (self.hits + self.misses) if self.hits + self.misses else 0.0
+
+
+class UsageBuffer:
+    """Written at most once a second, and only when something was counted."""
+
+    def __init__(self, shared: AIEngine | None = None, keep_text: float = 0.0) -> None:
+        self._shared = shared
+        self._keep_text = keep_text
+        self._records: deque[dict[str, Any]] = deque(maxlen=MOST_RECORDS)
+        self._free: dict[str, Free] = defaultdict(Free)
+        self._cache: dict[str, CacheUse] = defaultdict(CacheUse)
+        self._flusher: asyncio.Task[None] | None = None
+        self._flushes = 0
+        self.total = CacheUse()
+
+    def called(self, provider: str, tokens: int, seconds: float, error: str | None) -> None:
+        free = self._free[provider]
+        free.calls += 1
+        free.tokens += tokens
+        free.latency_ms = seconds * 1000
+        if error is not None:
+            free.errors += 1
+            free.error = error
+        self._flush_soon()
+
+    def looked_up(self, task_type: str, what: str) -> None:
+        """`what` is hits, misses or errors."""
+        for use in (self._cache[task_type], self.total):
+            setattr(use, what, getattr(use, what) + 1)
+        self._flush_soon()
+
+    def record(self, call: dict[str, Any]) -> None:
+        """A call to be looked up later, unless it was not picked: then it has no prompt."""
+        if self._shared is not None and call["prompt"] is not None:
+            self._records.append(call)
+            self._flush_soon()
+
+    def _flush_soon(self) -> None:
+        if self._shared is not None and (self._flusher is None or self._flusher.done()):
+            self._flusher = asyncio.create_task(self._flush_later())
+
+    async def _flush_later(self) -> None:
+        await asyncio.sleep(PATIENCE)
+        await self.flush()
+
+    async def flush(self) -> None:
+        if self._shared is None or not (self._free or self._cache or self._records):
+            return
+        records, self._records = list(self._records), deque(maxlen=MOST_RECORDS)
+        free, self._free = self._free, defaultdict(Free)
+        cache, self._cache = self._cache, defaultdict(CacheUse)
+        try:
+            await self._shared.ai_report(
+                [_row("provider", name, counts) for name, counts in free.items()],
+                [_row("task_type", name, counts) for name, counts in cache.items()],
+            )
+            if records:
+                await self._shared.record_calls(records, self._keep_text)
+            self._flushes += 1
+            if self._flushes % PRUNE_EVERY == 0:
+                await self._shared.ai_prune()
+        except DatabaseError as error:
+            log.warning("AI counts were lost", error=str(error))
+
+    async def close(self) -> None:
+        if self._flusher is not None:
+            self._flusher.cancel()
+        await self.flush()
+
+
+def _row(key: str, name: str, counts: Free | CacheUse) -> dict[str, Any]:
+    return {key: name, **{field: getattr(counts, field) for field in counts.__slots__}}
