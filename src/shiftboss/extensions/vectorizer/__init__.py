@@ -1,0 +1,19 @@
+"""Embeddings that follow tables, one file per stage."""
+
+from shiftboss.extension import Command, Extension
+
+extension = Extension(
+    name="vectorizer",
+    package=__name__,
+    extra="ai",
+    after=("ai",),
+    settings={"vectorizer": f"{__name__}.settings:VectorizerSettings"},
+    families={"vectorizers": f"{__name__}.store:Vectorizers"},
+    handlers=(f"{__name__}.handlers:handlers",),
+    commands={"vectorizer": Command(f"{__name__}.cli:app", "embeddings that follow your tables", "ai")},
+    pages=(f"{__name__}.page:PAGES",),
+    routes=(f"{__name__}.api:router",),
+    rules=(f"{__name__}.rules:RULES",),
+    metrics=(f"{__name__}.metrics:vectorizers",),
+    companions=(f"{__name__}.feeder:companion",),
+)

@@ -1,0 +1,320 @@
+"""`shiftboss vectorizer`: embeddings that follow your tables."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+
+import typer
+
+from shiftboss.cli.output import LogLevel
+from shiftboss.cli.vectorizer_options import conditions, index_options, seconds
+from shiftboss.extensions.ai.settings import AISettings
+from shiftboss.extensions.vectorizer.settings import VectorizerSettings
+from shiftboss.extensions.vectorizer.store import Vectorizers
+
+if TYPE_CHECKING:
+    from shiftboss.db import Database
+
+app = typer.Typer(
+    help="Vectorizers: embeddings that follow your tables.", add_completion=False, no_args_is_help=True
+)
+ResultT = TypeVar("ResultT")
+Name = Annotated[str, typer.Argument(metavar="VECTORIZER", help="its name or id")]
+OneOrAll = Annotated[str | None, typer.Argument(metavar="VECTORIZER", help="its name or id; default: all")]
+Columns = Annotated[list[str] | None, typer.Option("--column", "-c", help="embed this column; repeatable")]
+Template = Annotated[str | None, typer.Option(help="like '$title: $body', or with columns '$title: $chunk'")]
+Chunking = Annotated[
+    str | None, typer.Option(help="sentences, characters, separators, tokens, markdown or none")
+]
+ChunkSize = Annotated[int | None, typer.Option(min=1, help="most characters (or tokens) in a chunk")]
+ChunkOverlap = Annotated[int | None, typer.Option(min=0, help="overlap of chunks (characters or tokens)")]
+Separators = Annotated[
+    list[str] | None,
+    typer.Option("--separator", help="for chunking by separators; repeatable, coarsest first"),
+]
+Provider = Annotated[str | None, typer.Option(help="local, openai, azure or ollama")]
+Model = Annotated[str | None, typer.Option(help="default: the provider's own")]
+Dimensions = Annotated[int | None, typer.Option(min=1, help="default: the model's own, where it is known")]
+BaseUrl = Annotated[str | None, typer.Option(help="another server of the provider's kind")]
+ApiKeyName = Annotated[
+    str | None, typer.Option(help="environment variable of the workers that holds the key")
+]
+Index = Annotated[str | None, typer.Option("--index", help="hnsw, ivfflat or none")]
+IndexOpclass = Annotated[str | None, typer.Option(help="like vector_cosine_ops or halfvec_l2_ops")]
+IndexOption = Annotated[
+    list[str] | None, typer.Option("--index-option", help="m=16, ef_construction=64 or lists=100; repeatable")
+]
+IndexMinRows = Annotated[int | None, typer.Option(min=0, help="build the index from so many vectors on")]
+TextSearch = Annotated[str | None, typer.Option(help="index words for full-text search, like english")]
+Schedule = Annotated[str | None, typer.Option(help="work at most once in this time, like '1 hour'")]
+BatchSize = Annotated[int | None, typer.Option(min=1, help="rows at a time")]
+Concurrency = Annotated[int | None, typer.Option(min=1, help="provider calls at a time")]
+
+
+@app.command()
+def create(
+    source: Annotated[str, typer.Argument(help="the table, like blog or myschema.blog")],
+    name: Annotated[str | None, typer.Option(help="default: TABLE_embedding")] = None,
+    column: Columns = None,
+    template: Template = None,
+    chunking: Chunking = None,
+    chunk_size: ChunkSize = None,
+    chunk_overlap: ChunkOverlap = None,
+    separator: Separators = None,
+    provider: Provider = None,
+    model: Model = None,
+    dimensions: Dimensions = None,
+    base_url: BaseUrl = None,
+    api_key_name: ApiKeyName = None,
+    destination: Annotated[str | None, typer.Option(help="target table; default: NAME_store")] = None,
+    view: Annotated[str | None, typer.Option(help="joining view; default: NAME")] = None,
+    index: Index = None,
+    index_opclass: IndexOpclass = None,
+    index_option: IndexOption = None,
+    index_min_rows: IndexMinRows = None,
+    text_search: TextSearch = None,
+    schedule: Schedule = None,
+    batch_size: BatchSize = None,
+    concurrency: Concurrency = None,
+    existing: Annotated[bool, typer.Option(help="embed the rows that are there already")] = True,
+    if_not_exists: Annotated[bool, typer.Option("--if-not-exists")] = False,
+) -> None:
+    """Make a vectorizer over a table with a primary key."""
+    options = {
+        "name": name, "columns": column, "template": template, "chunking": chunking, "chunk_size": chunk_size,
+        "chunk_overlap": chunk_overlap, "separators": separator, "provider": provider, "model": model,
+        "dimensions": dimensions, "base_url": base_url, "api_key_name": api_key_name,
+        "index_opclass": index_opclass, "index_options": index_options(index_option),
+        "index_min_rows": index_min_rows, "text_search": text_search,
+        "destination": destination, "view_name": view, "index_method": index, "schedule": schedule,
+        "batch_size": batch_size, "concurrency": concurrency, "enqueue_existing": existing,
+        "if_not_exists": if_not_exists,
+    }  # fmt: skip
+    made = _with_database(lambda db: _create(db, source, options))
+    typer.echo(f"vectorizer {made['id']} {made['name']}: {made['pending']} rows to embed")
+    typer.echo(
+        f"vectors in {made['target_table']}, joined with {made['source_table']} in {made['target_view']}"
+    )
+
+
+async def _create(db: Database, source: str, options: dict[str, Any]) -> dict[str, Any]:
+    id = await db.family(Vectorizers).create(source, **options)
+    return (await db.family(Vectorizers).status(id))[0]
+
+
+@app.command()
+def update(
+    which: Name,
+    column: Columns = None,
+    template: Template = None,
+    chunking: Chunking = None,
+    chunk_size: ChunkSize = None,
+    chunk_overlap: ChunkOverlap = None,
+    separator: Separators = None,
+    provider: Provider = None,
+    model: Model = None,
+    dimensions: Dimensions = None,
+    base_url: BaseUrl = None,
+    api_key_name: ApiKeyName = None,
+    index: Index = None,
+    index_opclass: IndexOpclass = None,
+    index_option: IndexOption = None,
+    index_min_rows: IndexMinRows = None,
+    text_search: TextSearch = None,
+    schedule: Schedule = None,
+    batch_size: BatchSize = None,
+    concurrency: Concurrency = None,
+) -> None:
+    """Change a vectorizer. If the vectors change, new ones are made while the old ones go on serving."""
+    options = {
+        "columns": column, "template": template, "chunking": chunking, "chunk_size": chunk_size,
+        "chunk_overlap": chunk_overlap, "separators": separator, "provider": provider, "model": model,
+        "dimensions": dimensions, "base_url": base_url, "api_key_name": api_key_name,
+        "index_opclass": index_opclass, "index_options": index_options(index_option),
+        "index_min_rows": index_min_rows, "text_search": text_search,
+        "index_method": index, "schedule": schedule, "batch_size": batch_size, "concurrency": concurrency,
+    }  # fmt: skip
+    _with_database(lambda db: db.family(Vectorizers).update(which, **options))
+    status(which)
+
+
+@app.command(name="list")
+def list_() -> None:
+    """Show every vectorizer in a line."""
+    status(None)
+
+
+@app.command()
+def status(
+    which: OneOrAll = None,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="keep showing until Ctrl-C")] = False,
+) -> None:
+    """How they stand: state, rows waiting and failed, rate and time left."""
+    from rich.console import Console
+
+    from shiftboss.extensions.vectorizer.cli_view import status_table, watch_status
+
+    if watch:
+        _with_database(lambda db: watch_status(lambda: db.family(Vectorizers).status(which)))
+        return
+    Console().print(status_table(_with_database(lambda db: db.family(Vectorizers).status(which))))
+
+
+@app.command()
+def errors(which: OneOrAll = None, limit: Annotated[int, typer.Option(min=1)] = 50) -> None:
+    """Rows that could not be embedded: at which step, and why."""
+    from rich.console import Console
+
+    from shiftboss.extensions.vectorizer.cli_view import error_table
+
+    rows = _with_database(lambda db: db.family(Vectorizers).errors(which, limit))
+    if rows:
+        Console().print(error_table(rows))
+    else:
+        typer.echo("no errors")
+
+
+@app.command()
+def retry(which: Name) -> None:
+    """Put the failed rows back into the queue."""
+    typer.echo(f"{_with_database(lambda db: db.family(Vectorizers).retry(which))} rows are tried again")
+
+
+@app.command()
+def pause(which: Name) -> None:
+    """Let changes queue up without embedding them."""
+    _with_database(lambda db: db.family(Vectorizers).pause(which))
+    typer.echo(f"{which} is paused")
+
+
+@app.command()
+def resume(which: Name) -> None:
+    """Go on at once, whatever held it back."""
+    _with_database(lambda db: db.family(Vectorizers).resume(which))
+    typer.echo(f"{which} goes on")
+
+
+@app.command()
+def drop(
+    which: Name,
+    everything: Annotated[bool, typer.Option("--all", help="the vectors and the view as well")] = False,
+) -> None:
+    """Stop following the table."""
+    _with_database(lambda db: db.family(Vectorizers).drop(which, everything))
+    typer.echo(f"{which} is gone{', and its vectors with it' if everything else '; its vectors stay'}")
+
+
+@app.command()
+def search(
+    which: Name,
+    question: Annotated[str, typer.Argument(help="what to look for")],
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1)] = 5,
+    mode: Annotated[
+        Literal["vector", "hybrid", "text"],
+        typer.Option(help="by meaning, by meaning and words, or by words"),
+    ] = "vector",
+    filter: Annotated[
+        list[str] | None, typer.Option("--filter", "-f", help="like lang=en or 'hits>=5'; repeatable")
+    ] = None,
+) -> None:
+    """Find the chunks that fit a text best."""
+    from rich.console import Console
+
+    from shiftboss.extensions.vectorizer.cli_view import found_table
+    from shiftboss.extensions.vectorizer.search import find
+
+    found = asyncio.run(find(which, question, limit, mode=mode, filter=conditions(filter or ())))
+    Console().print(found_table(found))
+
+
+@app.command()
+def worker(
+    which: Annotated[
+        list[str] | None,
+        typer.Option("--vectorizer", "-i", help="work at this one only (name or id); repeatable"),
+    ] = None,
+    concurrency: Annotated[
+        int | None,
+        typer.Option("--concurrency", "-c", min=1, help="provider calls at a time, per vectorizer"),
+    ] = None,
+    poll_interval: Annotated[
+        str | None, typer.Option(help="time between looks for work, like 5s or 1m; default: vectorizer.poll")
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="end when nothing is due, as for cron")] = False,
+    log_level: LogLevel = "info",
+) -> None:
+    """Embed changed rows in a process of its own, without the fleet."""
+    from shiftboss.lifecycle.logs import configure_logs
+
+    configure_logs(log_level)
+    poll = None if poll_interval is None else seconds(poll_interval)
+    failures = _with_database(lambda db: _work(db, once, which, concurrency, poll))
+    for name, error in failures.items():
+        typer.echo(f"error: {name}: {error}", err=True)
+    raise typer.Exit(1 if once and failures else 0)
+
+
+async def _work(
+    db: Database, once: bool, which: list[str] | None, concurrency: int | None, poll: float | None
+) -> dict[str, str]:
+    from shiftboss.extensions.ai import AI
+    from shiftboss.extensions.vectorizer.worker import VectorizerWorker
+    from shiftboss.lifecycle.signals import stop_on_signals
+    from shiftboss.model.settings import Settings
+    from shiftboss.worker.presence import Presence
+    from shiftboss.worker.tracking import Tracker
+
+    settings = Settings.load()
+    own = VectorizerSettings.of(settings).model_copy(update={} if poll is None else {"poll": poll})
+    only = [(await db.family(Vectorizers).get(each)).counted_as for each in which] if which else None
+    async with (
+        await AI.open(AISettings.of(settings), db) as ai,
+        Tracker(db, own.poll) as tracker,
+        Presence(db, tracker, every=own.poll),
+    ):
+        service = VectorizerWorker(
+            db,
+            ai,
+            tracker=tracker,
+            settings=own,
+            listen_url=settings.database.direct_url,
+            once=once,
+            only=only,
+            concurrency=concurrency,
+        )
+        with stop_on_signals(service.request_stop):
+            await service.start()
+            await service.wait()
+    return service.errors
+
+
+@app.command()
+def feed() -> None:
+    """Turn changed rows into tasks for workers of `shiftboss.extensions.vectorizer.handlers:handlers`."""
+
+    async def run(db: Database) -> None:
+        from shiftboss.extensions.vectorizer.feeder import Feeder
+        from shiftboss.lifecycle.signals import stop_on_signals
+        from shiftboss.model.settings import Settings
+
+        settings = Settings.load()
+        feeder = Feeder(
+            db, poll=VectorizerSettings.of(settings).poll, listen_url=settings.database.direct_url
+        )
+        with stop_on_signals(feeder.request_stop):
+            await feeder.start()
+            await feeder.wait()
+
+    _with_database(run)
+
+
+def _with_database(use: Callable[[Database], Awaitable[ResultT]]) -> ResultT:
+    async def run() -> ResultT:
+        from shiftboss.db import Database
+
+        async with await Database.open() as db:
+            return await use(db)
+
+    return asyncio.run(run())

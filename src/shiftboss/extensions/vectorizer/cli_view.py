@@ -1,0 +1,88 @@
+"""How vectorizers look on a terminal."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.markup import escape
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+
+Rows = Sequence[dict[str, Any]]
+COLOURS = {"idle": "green", "working": "cyan", "updating": "cyan", "paused": "yellow", "deferred": "yellow"}
+WATCH_SECONDS = 1.0
+
+
+def status_table(
+    rows: Rows, extra: Callable[[dict[str, Any]], RenderableType] | None = None
+) -> RenderableType:
+    table = Table("id", "name", "source", "state", "pending", "failed", "rows/s", "left", box=None)
+    if extra is not None:
+        table.add_column("progress", width=30)
+    for row in rows:
+        colour = COLOURS.get(row["state"], "red")
+        cells: list[RenderableType] = [
+            str(row["id"]), escape(row["name"] or ""), escape(row["source_table"]),
+            f"[{colour}]{row['state']}[/]", f"{_waiting(row):,}", f"{row['failed']:,}",
+            _or_dash(row["rows_per_second"]), _or_dash(row["time_left"]),
+        ]  # fmt: skip
+        table.add_row(*cells, *([extra(row)] if extra else []))
+    return Group(table, *_reasons(rows)) if rows else "no vectorizers"
+
+
+async def watch_status(look: Callable[[], Awaitable[Rows]]) -> None:
+    """Show until interrupted; a bar runs from the most rows seen waiting down to none."""
+    most: dict[int, int] = {}
+
+    def bar(row: dict[str, Any]) -> RenderableType:
+        waiting = _waiting(row)
+        most[row["id"]] = peak = max(most.get(row["id"], 0), waiting)
+        return ProgressBar(total=max(peak, 1), completed=peak - waiting if peak else 1)
+
+    with Live(refresh_per_second=4) as live:
+        while True:
+            live.update(status_table(await look(), bar))
+            await asyncio.sleep(WATCH_SECONDS)
+
+
+def error_table(rows: Rows) -> Table:
+    table = Table("vectorizer", "key", "step", "tries", "state", "when", "reason", box=None)
+    for row in rows:
+        when = f"{row['failed_at']:%Y-%m-%d %H:%M:%S}"
+        cells = escape(row["name"]), _key(row["key"]), row["step"], str(row["attempts"]), row["state"], when
+        table.add_row(*cells, escape(row["reason"]))
+    return table
+
+
+def found_table(rows: Rows) -> Table:
+    table = Table("distance", "score", "key", "chunk", box=None)
+    for row in rows:
+        distance = "–" if row["distance"] is None else f"{row['distance']:.3f}"
+        table.add_row(distance, f"{row['score']:.4f}", _key(row["key"]), escape(row["chunk"]))
+    return table
+
+
+def _reasons(rows: Rows) -> Iterable[str]:
+    for row in rows:
+        if row["state"] == "deferred":
+            until = f"{row['deferred_until']:%H:%M:%S}"
+            yield f"[yellow]{escape(row['name'])}[/] waits until {until}: {escape(row['defer_reason'])}"
+        if row["index_state"].endswith("%"):
+            yield f"[cyan]{escape(row['name'])}[/] {row['index_state']}"
+
+
+def _waiting(row: dict[str, Any]) -> int:
+    return int(row["pending"] + (row["update_pending"] or 0))
+
+
+def _key(key: dict[str, str]) -> str:
+    parts = key.values() if len(key) == 1 else (f"{name}={value}" for name, value in key.items())
+    return escape(", ".join(parts))
+
+
+def _or_dash(value: object) -> str:
+    return "–" if value is None else str(value)

@@ -1,0 +1,40 @@
+"""Operations on vectorizers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shiftboss.extensions.vectorizer.store import Vectorizers
+from shiftboss.model.access import Principal, Role
+from shiftboss.operations import Audited
+
+
+class VectorizerOperations(Audited):
+    """Create, change, pause, retry and drop vectorizers."""
+
+    async def create_vectorizer(self, who: Principal, source: str, options: dict[str, Any]) -> int:
+        """Let embeddings follow a table; the id."""
+        async with self._recorded(who, Role.OPERATOR, "vectorizer.create", source, **options):
+            return await self._db.family(Vectorizers).create(source, **options)
+
+    async def update_vectorizer(self, who: Principal, id: int, options: dict[str, Any]) -> int:
+        """Change what is given; the id of what works at the change."""
+        async with self._recorded(who, Role.OPERATOR, "vectorizer.update", id, **options):
+            return await self._db.family(Vectorizers).update(id, **options)
+
+    async def pause_vectorizer(self, who: Principal, id: int) -> None:
+        async with self._recorded(who, Role.OPERATOR, "vectorizer.pause", id):
+            await self._db.family(Vectorizers).pause(id)
+
+    async def resume_vectorizer(self, who: Principal, id: int) -> None:
+        async with self._recorded(who, Role.OPERATOR, "vectorizer.resume", id):
+            await self._db.family(Vectorizers).resume(id)
+
+    async def retry_vectorizer(self, who: Principal, id: int) -> int:
+        async with self._recorded(who, Role.OPERATOR, "vectorizer.retry", id):
+            return await self._db.family(Vectorizers).retry(id)
+
+    async def drop_vectorizer(self, who: Principal, id: int, everything: bool = False) -> None:
+        """Take it away; the embeddings that it made stay, unless `everything` is to go."""
+        async with self._recorded(who, Role.OPERATOR, "vectorizer.drop", id, everything=everything or None):
+            await self._db.family(Vectorizers).drop(id, everything)

@@ -1,0 +1,208 @@
+"""Vectorizers: how far each is, what it could not embed, how it is set, and search by meaning."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+from shiftboss.cli.vectorizer_options import conditions
+from shiftboss.extensions.admin.page.forms import Form
+from shiftboss.extensions.admin.page.search import answered
+from shiftboss.extensions.admin.page.site import Act, Context, Page, Visit
+from shiftboss.extensions.admin.page.words import count
+from shiftboss.extensions.ai.shared import SharedAI
+from shiftboss.extensions.vectorizer.operations import VectorizerOperations
+from shiftboss.extensions.vectorizer.search import Mode
+from shiftboss.extensions.vectorizer.store import Vectorizers
+from shiftboss.model.errors import NotFound, UsageError
+
+WAYS = ("cosine", "l2", "ip", "l1")
+CHOICES: Context = {
+    "chunkings": {
+        "sentences": "sentences", "markdown": "Markdown headings", "separators": "separators",
+        "tokens": "tokens", "characters": "characters", "none": "none: whole rows",
+    },
+    "indexes": {"hnsw": "HNSW", "ivfflat": "IVFFlat", "none": "none"},
+    "opclasses": [f"{kind}_{way}_ops" for kind in ("vector", "halfvec") for way in WAYS],
+    "providers": ("local", "openai", "azure", "ollama"),
+}  # fmt: skip
+MODES = {"vector": "meaning", "hybrid": "meaning and words", "text": "words"}
+OPTIONS = ("m", "ef_construction", "lists")
+FIGURES = ("chunk_size", "chunk_overlap", "dimensions", "batch_size", "concurrency", "index_min_rows")
+WORDS = (
+    "template", "chunking", "provider", "model", "base_url", "api_key_name", "index_method", "index_opclass",
+    "text_search", "schedule",
+)  # fmt: skip
+LISTS = ("columns", "separators")
+SETTINGS = (*LISTS, *WORDS, *FIGURES, "index_options")
+TOGETHER = (
+    ("columns", "template"), ("provider", "model"), ("chunk_size", "chunk_overlap"),
+    ("index_method", "index_options"),
+)  # fmt: skip
+FOUND = 20
+
+
+async def view(visit: Visit) -> Context:
+    from shiftboss.extensions.vectorizer.search import search
+
+    db = visit.admin.db
+    rows = await db.family(Vectorizers).status()
+    names = [row["name"] for row in rows]
+    which = visit.wanted("in") or (names[0] if names else "")
+    asked = visit.wanted("mode") or "vector"
+    mode: Mode = cast(Mode, asked) if asked in MODES else "vector"
+
+    async def find(question: str) -> list[dict[str, Any]]:
+        wanted = _conditions(visit.wanted("filter"))
+        engine = await visit.admin.use(SharedAI).engine()
+        return await search(db, engine, which, question, FOUND, mode=mode, filter=wanted)
+
+    found = await answered(visit, find)
+    return {
+        "rows": rows,
+        "errors": await db.family(Vectorizers).errors(limit=50),
+        "names": names,
+        "which": which,
+        "modes": MODES,
+        "mode": mode,
+        "filter": visit.wanted("filter"),
+        **found,
+    }
+
+
+async def view_one(visit: Visit) -> Context:
+    id, db = _id(visit.params["id"]), visit.admin.db
+    settings = await db.family(Vectorizers).settings(id)
+    (status,) = await db.family(Vectorizers).status(id)
+    return {"row": status, "settings": settings, "errors": await db.family(Vectorizers).errors(id, 50)}
+
+
+def _conditions(text: str | None) -> dict[str, Any] | None:
+    """A filter as people type it: `lang=en, hits>=5`, or the JSON that the API takes."""
+    if text is None:
+        return None
+    if text.startswith("{"):
+        return Form([("filter", text)]).document("filter")
+    return conditions([part.strip() for part in text.split(",") if part.strip()])
+
+
+def _id(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 9):
+        raise NotFound(f"{text!r} is not the id of a vectorizer")
+    return int(text)
+
+
+def _of(command: str, told: str) -> Act:
+    async def act(visit: Visit, form: Form) -> str:
+        await getattr(visit.admin.use(VectorizerOperations), command)(visit.who, _id(form.arg))
+        return told
+
+    return act
+
+
+async def _ask_create(visit: Visit, arg: str) -> Context:
+    row: Context = dict.fromkeys(SETTINGS) | {
+        "chunking": "sentences",
+        "provider": "local",
+        "index_options": {},
+    }
+    return {"tables": await visit.admin.db.family(Vectorizers).sources(), "row": row, **CHOICES}
+
+
+async def _create(visit: Visit, form: Form) -> str:
+    options = _settings(form) | {"enqueue_existing": form.flag("existing")}
+    if name := form.text("name"):
+        options["name"] = name
+    source = form.text("source") or ""
+    id = await visit.admin.use(VectorizerOperations).create_vectorizer(visit.who, source, options)
+    row = (await visit.admin.db.family(Vectorizers).status(id))[0]
+    return f"{row['name']} follows {source}; {count(row['pending'], 'row')} to embed"
+
+
+def _settings(form: Form) -> dict[str, Any]:
+    """What was filled in; what was left empty is left to its default."""
+    columns = [word.strip() for word in (form.text("columns") or "").split(",") if word.strip()]
+    separators = [line for line in (form.text("separators") or "").splitlines() if line]
+    given: dict[str, Any] = {
+        "columns": columns or None,
+        "separators": list(map(_unescaped, separators)) or None,
+    }
+    given |= {name: form.text(name) for name in WORDS} | {name: form.figure(name) for name in FIGURES}
+    options = {name: value for name in OPTIONS if (value := form.figure(name)) is not None}
+    given["index_options"] = options or None
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _unescaped(line: str) -> str:
+    """A separator as it is typed: `\\n` for a new line, `\\t` for a tab."""
+    return line.replace("\\n", "\n").replace("\\t", "\t")
+
+
+async def _ask_update(visit: Visit, arg: str) -> Context:
+    return {"row": await visit.admin.db.family(Vectorizers).settings(_id(arg)), **CHOICES}
+
+
+async def _update(visit: Visit, form: Form) -> str:
+    id = _id(form.arg)
+    row = await visit.admin.db.family(Vectorizers).settings(id)
+    changed = _changed(row, _settings(form))
+    if not changed:
+        raise UsageError("nothing was changed")
+    works = await visit.admin.use(VectorizerOperations).update_vectorizer(visit.who, id, changed)
+    if works == id:
+        return "the settings are changed"
+    return "new vectors are made in the background; the old ones serve until then"
+
+
+def _changed(row: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    """What differs; of what belongs together, all that is filled in."""
+    names = {name for name in (*given, "template") if _other(row[name], given.get(name))}
+    names |= {name for group in TOGETHER if names & set(group) for name in group}
+    return {name: given[name] for name in names if name in given}
+
+
+def _other(now: Any, given: Any) -> bool:
+    return bool((str(now) if isinstance(given, str) else now) != given)
+
+
+async def _ask_drop(visit: Visit, arg: str) -> Context:
+    return {"row": await visit.admin.db.family(Vectorizers).settings(_id(arg))}
+
+
+async def _drop(visit: Visit, form: Form) -> str:
+    everything = form.flag("everything")
+    await visit.admin.use(VectorizerOperations).drop_vectorizer(visit.who, _id(form.arg), everything)
+    return "it is dropped with its vectors" if everything else "it is dropped; its vectors stay"
+
+
+ACTS: dict[str, Act] = {
+    "pause": _of("pause_vectorizer", "changes are queued, nothing is embedded"),
+    "resume": _of("resume_vectorizer", "it embeds again"),
+    "retry": _of("retry_vectorizer", "its failed rows are tried again"),
+    "drop": _drop,
+}
+
+TEMPLATES = Path(__file__).parent / "templates"
+PAGES = (
+    Page(
+        templates=TEMPLATES,
+        path="/vectorizers",
+        title="Vectorizers",
+        label="Vectorizers",
+        icon="M5 19L19 5M19 5h-6M19 5v6M5 5l5 5M14 14l5 5",
+        order=80,
+        template="vectorizers.html",
+        view=view,
+        acts=ACTS | {"create": _create},
+        sheets={"create": _ask_create, "drop": _ask_drop},
+    ),
+    Page(
+        templates=TEMPLATES,
+        path="/vectorizers/{id}",
+        title="Vectorizer",
+        template="vectorizer.html",
+        view=view_one,
+        acts=ACTS | {"update": _update},
+        sheets={"update": _ask_update, "drop": _ask_drop},
+    ),
+)

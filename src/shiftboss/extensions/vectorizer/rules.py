@@ -1,0 +1,38 @@
+"""Rules for alerts about vectorizers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shiftboss.extensions.vectorizer.store import Vectorizers
+from shiftboss.model.alert import Found, Rule
+
+if TYPE_CHECKING:
+    from shiftboss.db import Database
+
+
+async def behind(db: Database, threshold: float) -> list[Found]:
+    """Vectorizers whose rows wait too long; a paused one is meant to."""
+    return [
+        Found(
+            row["name"],
+            f"vectorizer {row['name']} is {row['lag_seconds']:.0f} s behind",
+            "shiftboss vectorizer list",
+            row["lag_seconds"],
+        )
+        for row in await db.family(Vectorizers).lag()
+        if row["lag_seconds"] > threshold and not row["paused"]
+    ]
+
+
+RULES = (
+    Rule(
+        name="vectorizer_behind",
+        summary="Rows wait too long for their embeddings",
+        threshold=600,
+        find=behind,
+        expression="max by (vectorizer) (vectorizer_lag_seconds) > $threshold",
+        panel="max by (vectorizer) (vectorizer_lag_seconds)",
+        unit="s",
+    ),
+)

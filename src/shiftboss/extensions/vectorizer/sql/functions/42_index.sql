@@ -1,0 +1,142 @@
+-- Indexes of a target. The name of an index says which vectorizer it serves and how it is defined, so whether the right one
+-- is there is a matter of its name. Workers build them CONCURRENTLY: writers to the source must not wait for it.
+
+CREATE OR REPLACE FUNCTION ai._checked_index(v ai.vectorizer) RETURNS ai.vectorizer LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v_limit int;
+    v_bad text;
+BEGIN
+    v.index_opclass := coalesce(v.index_opclass, 'vector_cosine_ops');
+    v.index_options := coalesce(v.index_options, '{}');
+    IF v.index_opclass !~ '^(vector|halfvec)_(cosine|l2|ip|l1)_ops$' THEN
+        RAISE EXCEPTION 'there is no index_opclass "%"', v.index_opclass USING ERRCODE = 'invalid_parameter_value',
+            HINT = 'vector_cosine_ops, vector_l2_ops, vector_ip_ops, vector_l1_ops, or the same with halfvec.';
+    END IF;
+    v_limit := CASE WHEN starts_with(v.index_opclass, 'halfvec') THEN 4000 ELSE 2000 END;
+    v.index_method := coalesce(v.index_method, CASE WHEN v.dimensions <= v_limit THEN 'hnsw' ELSE 'none' END);
+    IF v.index_method <> 'none' AND v.dimensions > v_limit THEN
+        RAISE EXCEPTION 'an index with % holds at most % dimensions, not %', v.index_opclass, v_limit, v.dimensions
+            USING ERRCODE = 'program_limit_exceeded',
+            HINT = 'index_opclass => ''halfvec_cosine_ops'' holds 4000; or index_method => ''none'', or fewer dimensions.';
+    END IF;
+    IF v.index_method = 'ivfflat' AND v.index_opclass LIKE '%l1_ops' THEN
+        RAISE EXCEPTION 'IVFFlat has no operator class %', v.index_opclass USING ERRCODE = 'invalid_parameter_value',
+            HINT = 'Use hnsw for this distance.';
+    END IF;
+    SELECT o.key || ' = ' || o.value INTO v_bad FROM jsonb_each_text(v.index_options) o
+    LEFT JOIN (VALUES ('hnsw', 'm', 2, 100), ('hnsw', 'ef_construction', 4, 1000), ('ivfflat', 'lists', 1, 32768))
+        k (method, key, least, most) ON k.key = o.key AND k.method = v.index_method
+    WHERE k.key IS NULL OR o.value !~ '^\d{1,5}$' OR o.value::int NOT BETWEEN k.least AND k.most LIMIT 1;
+    IF FOUND OR (v.index_options ->> 'ef_construction')::int < 2 * coalesce((v.index_options ->> 'm')::int, 16) THEN
+        RAISE EXCEPTION 'index option % does not fit a % index', coalesce(v_bad, 'ef_construction < 2 * m'), v.index_method
+            USING ERRCODE = 'invalid_parameter_value',
+            HINT = 'hnsw: m (2 to 100), ef_construction (4 to 1000, at least 2 * m); ivfflat: lists (1 to 32768).';
+    END IF;
+    BEGIN
+        PERFORM v.text_search::regconfig;
+    EXCEPTION WHEN undefined_object OR invalid_name OR syntax_error THEN
+        RAISE EXCEPTION 'there is no text search configuration "%"', v.text_search USING ERRCODE = 'invalid_parameter_value',
+            HINT = 'SELECT cfgname FROM pg_ts_config lists them: english, simple …';
+    END;
+    RETURN v;
+END $$;
+
+-- A vector as the index holds it, and the operator that orders by distance.
+CREATE OR REPLACE FUNCTION ai._indexed(v ai.vectorizer, p_vector text) RETURNS text LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp AS $$
+    SELECT CASE WHEN starts_with(v.index_opclass, 'halfvec')
+                THEN format('(%s::%s.halfvec(%s))', p_vector, ai._vector_schema(), v.dimensions) ELSE p_vector END
+$$;
+
+CREATE OR REPLACE FUNCTION ai._distance(v ai.vectorizer) RETURNS text LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp AS $$
+    SELECT format('OPERATOR(%s.%s)', ai._vector_schema(), CASE split_part(v.index_opclass, '_', 2)
+        WHEN 'cosine' THEN '<=>' WHEN 'l2' THEN '<->' WHEN 'ip' THEN '<#>' WHEN 'l1' THEN '<+>' END)
+$$;
+
+-- The indexes that a vectorizer wants: name and definition. lists follow pgvector's advice where they are not given.
+CREATE OR REPLACE FUNCTION ai._indexes_wanted(v ai.vectorizer, p_rows bigint) RETURNS TABLE (name text, definition text)
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT format('_vectorizer_%s_%s_%s', v.generation, v.index_method, left(md5(v.index_opclass || v.index_options::text), 8)),
+           format('%s (%s %s.%s) %s', v.index_method, ai._indexed(v, 'embedding'), ai._vector_schema(), v.index_opclass,
+                  (SELECT 'WITH (' || string_agg(format('%I = %s', o.key, o.value), ', ') || ')'
+                   FROM jsonb_each_text(CASE v.index_method WHEN 'ivfflat' THEN jsonb_build_object('lists',
+                       greatest(1, CASE WHEN p_rows > 1000000 THEN sqrt(p_rows)::int ELSE p_rows / 1000 END))
+                       ELSE '{}' END || v.index_options) o))
+    WHERE v.index_method <> 'none'
+    UNION ALL
+    SELECT format('_vectorizer_%s_text_%s', v.generation, left(md5(v.text_search), 8)),
+           format('gin (to_tsvector(%L::regconfig, chunk))', v.text_search)
+    WHERE v.text_search IS NOT NULL
+$$;
+
+CREATE OR REPLACE FUNCTION ai._indexes_there(v ai.vectorizer) RETURNS TABLE (name text, index regclass, valid boolean)
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT c.relname::text, i.indexrelid::regclass, i.indisvalid FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+    WHERE i.indrelid = v.target_table AND starts_with(c.relname, format('_vectorizer_%s_', v.generation))
+$$;
+
+-- The statements that give the target its indexes once it is large enough to need them, and take away those it had before
+-- and those that were not finished; empty when there is nothing to do.
+CREATE OR REPLACE FUNCTION ai._vectorizer_index(p_id int) RETURNS text[] LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v ai.vectorizer;
+    v_rows bigint;
+    v_least bigint;
+BEGIN
+    SELECT * INTO v FROM ai.vectorizer x WHERE x.id = p_id AND x.generation IS NOT NULL
+        AND EXISTS (SELECT FROM pg_class WHERE oid = x.target_table);
+    IF NOT FOUND THEN
+        RETURN '{}';
+    END IF;
+    IF EXISTS (SELECT FROM ai._indexes_wanted(v, 0) w WHERE w.name NOT IN (SELECT t.name FROM ai._indexes_there(v) t WHERE t.valid)) THEN
+        v_least := coalesce(v.index_min_rows, shiftboss.setting('vectorizer_index_rows', '10000')::bigint);
+        EXECUTE format('SELECT count(*) FROM (SELECT FROM %s LIMIT $1) t', v.target_table) INTO v_rows USING v_least;
+        IF v_rows = v_least THEN
+            EXECUTE format('SELECT count(*) FROM %s', v.target_table) INTO v_rows;
+        ELSE
+            v_rows := NULL;  -- not yet
+        END IF;
+    END IF;
+    RETURN ARRAY(
+        SELECT format('DROP INDEX CONCURRENTLY IF EXISTS %s', t.index) FROM ai._indexes_there(v) t WHERE NOT t.valid
+        UNION ALL
+        SELECT format('CREATE INDEX CONCURRENTLY %I ON %s USING %s', w.name, v.target_table, w.definition)
+        FROM ai._indexes_wanted(v, v_rows) w
+        WHERE v_rows IS NOT NULL AND w.name NOT IN (SELECT t.name FROM ai._indexes_there(v) t WHERE t.valid)
+        UNION ALL
+        SELECT format('DROP INDEX CONCURRENTLY IF EXISTS %s', t.index) FROM ai._indexes_there(v) t
+        WHERE t.valid AND t.name NOT IN (SELECT w.name FROM ai._indexes_wanted(v, 0) w));
+END $$;
+
+CREATE OR REPLACE FUNCTION ai._vectorizer_indexed(p_id int) RETURNS void LANGUAGE sql
+SET search_path = pg_catalog, pg_temp AS $$ UPDATE ai.vectorizer SET index_due = false WHERE id = p_id AND index_due $$;
+
+-- What the status says of it.
+CREATE OR REPLACE FUNCTION ai._index_state(v ai.vectorizer) RETURNS text LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp AS $$
+    SELECT CASE
+        WHEN NOT EXISTS (SELECT FROM ai._indexes_wanted(v, 0)) THEN 'none'
+        WHEN NOT EXISTS (SELECT FROM ai._indexes_wanted(v, 0) w
+                         WHERE w.name NOT IN (SELECT t.name FROM ai._indexes_there(v) t WHERE t.valid)) THEN 'ready'
+        ELSE coalesce((SELECT format('%s, %s %%', p.phase, round(100 * coalesce(greatest(
+                p.tuples_done::numeric / nullif(p.tuples_total, 0), p.blocks_done::numeric / nullif(p.blocks_total, 0)), 0)))
+            FROM pg_stat_progress_create_index p WHERE p.relid = v.target_table LIMIT 1),
+            format('from %s vectors on', coalesce(v.index_min_rows, shiftboss.setting('vectorizer_index_rows', '10000')::bigint)))
+    END
+$$;
+
+-- An index built before indexes had a name of ours.
+CREATE OR REPLACE FUNCTION ai._name_index(v ai.vectorizer) RETURNS void LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v_index regclass;
+BEGIN
+    SELECT i.indexrelid INTO v_index FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_am a ON a.oid = c.relam
+    WHERE i.indrelid = v.target_table AND a.amname = 'hnsw' AND i.indisvalid LIMIT 1;
+    IF FOUND AND v.index_method = 'hnsw' THEN
+        EXECUTE (SELECT format('ALTER INDEX %s RENAME TO %I', v_index, w.name) FROM ai._indexes_wanted(v, 0) w LIMIT 1);
+    END IF;
+END $$;

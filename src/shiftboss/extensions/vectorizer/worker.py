@@ -1,0 +1,171 @@
+"""A process's vectorizer work: every vectorizer that is due runs by itself, so that none holds up another."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from shiftboss.db.listen import listen
+from shiftboss.extensions.vectorizer.answer import answer_queries
+from shiftboss.extensions.vectorizer.embed import Embedder
+from shiftboss.extensions.vectorizer.model import Vectorizer
+from shiftboss.extensions.vectorizer.run import Done, Run
+from shiftboss.extensions.vectorizer.settings import VectorizerSettings
+from shiftboss.extensions.vectorizer.store import CHANNEL, Vectorizers
+from shiftboss.lifecycle import Backoff, Service, sleep
+from shiftboss.log import get_logger
+from shiftboss.model.errors import DatabaseError
+
+if TYPE_CHECKING:
+    from shiftboss.db import Database
+    from shiftboss.worker.tracking import Tracker
+
+log = get_logger(__name__)
+
+
+class VectorizerWorker(Service):
+    """Works until stopped; with `once`, until nothing is due any more."""
+
+    def __init__(
+        self,
+        db: Database,
+        embedder: Embedder,
+        *,
+        tracker: Tracker | None = None,
+        settings: VectorizerSettings | None = None,
+        listen_url: str | None = None,
+        once: bool = False,
+        only: Sequence[int] | None = None,
+        concurrency: int | None = None,
+    ) -> None:
+        super().__init__()
+        self._db = db
+        self._embedder = embedder
+        self._tracker = tracker
+        self._settings = settings or VectorizerSettings()
+        self._listen_url = listen_url or db.url
+        self._once = once
+        self._only = only
+        self._concurrency = concurrency
+        self._wake = asyncio.Event()
+        self._asked = asyncio.Event()
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._runs: dict[int, Run] = {}
+        self._builds: dict[int, asyncio.Task[bool]] = {}
+        self._ended: set[int] = set()
+        self.errors: dict[str, str] = {}
+        self.grace = 60.0
+
+    async def run(self) -> None:
+        beside = (
+            [] if self._once else [asyncio.create_task(self._hear()), asyncio.create_task(self._answer())]
+        )
+        self.ready()
+        try:
+            if self._once:
+                await answer_queries(self._db, self._embedder, self._only)
+            await self._work()
+        finally:
+            for task in (*beside, *self._builds.values()):
+                task.cancel()
+                with suppress(asyncio.CancelledError, DatabaseError):
+                    await task
+            for run in self._runs.values():
+                run.stop()
+            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    async def _work(self) -> None:
+        backoff = Backoff()
+        while not self.stopping.is_set():
+            self._wake.clear()
+            try:
+                due = await self._due()
+            except DatabaseError as error:
+                log.warning("could not look for vectorizers", reason=error.message)
+                await sleep(backoff.next(), self.stopping)
+                continue
+            backoff.reset()
+            for vectorizer in due:
+                if vectorizer.id not in self._tasks and vectorizer.id not in self._ended:
+                    self._start(vectorizer)
+            if self._once and not self._tasks:
+                return
+            await sleep(self._settings.poll, self._wake, self.stopping)
+
+    async def _due(self) -> list[Vectorizer]:
+        due = await self._db.family(Vectorizers).due()
+        return [each for each in due if self._only is None or each.counted_as in self._only]
+
+    async def _answer(self) -> None:
+        """Questions do not wait for the rows that are being embedded."""
+        while True:
+            self._asked.clear()
+            try:
+                await answer_queries(self._db, self._embedder, self._only)
+            except DatabaseError as error:
+                log.warning("could not look for questions", reason=error.message)
+            await sleep(self._settings.poll, self._asked, self.stopping)
+
+    def _start(self, vectorizer: Vectorizer) -> None:
+        self._tasks[vectorizer.id] = asyncio.create_task(
+            self._run_one(vectorizer), name=f"vectorizer {vectorizer.name}"
+        )
+
+    async def _run_one(self, vectorizer: Vectorizer) -> None:
+        done = Done()
+        try:
+            # As it is from here on: what was renamed in the source is followed as the run begins.
+            begun = await self._db.family(Vectorizers).begin(vectorizer.id)
+            if begun is not None and not self.stopping.is_set():
+                run = self._runs[vectorizer.id] = self._run_of(begun)
+                done = run.done
+                await run()
+            self.errors.pop(vectorizer.name, None)
+        except Exception as error:
+            # Whatever it is, the others go on; this one is tried again a little later.
+            log.exception("vectorizer failed", vectorizer=vectorizer.name)
+            self.errors[vectorizer.name] = str(error)
+        self._runs.pop(vectorizer.id, None)
+        if not done.rows and not done.failed:
+            # Nothing could be done though something was due: somebody holds its rows. Do not spin.
+            await self._rest(vectorizer)
+        del self._tasks[vectorizer.id]
+        self._wake.set()
+
+    def _run_of(self, vectorizer: Vectorizer) -> Run:
+        vectorizer = replace(vectorizer, concurrency=self._concurrency or vectorizer.concurrency)
+        return Run(
+            self._db,
+            self._embedder,
+            vectorizer,
+            tracker=self._tracker,
+            lease=self._settings.lease,
+            build=None if self._once else self._start_build,
+        )
+
+    def _start_build(self, id: int) -> None:
+        """Build indexes beside the work: a large one takes long, and rows change meanwhile."""
+        if id not in self._builds:
+            self._builds[id] = asyncio.create_task(
+                self._db.family(Vectorizers).index(id), name=f"index of {id}"
+            )
+            self._builds[id].add_done_callback(lambda task: self._built(id, task))
+
+    def _built(self, id: int, task: asyncio.Task[bool]) -> None:
+        del self._builds[id]
+        if not task.cancelled() and (error := task.exception()):
+            log.warning("an index could not be built", vectorizer=id, reason=str(error))
+
+    async def _rest(self, vectorizer: Vectorizer) -> None:
+        if self._once:
+            self._ended.add(vectorizer.id)
+        else:
+            await sleep(self._settings.poll, self.stopping)
+
+    async def _hear(self) -> None:
+        async for _ in listen(self._listen_url, [CHANNEL]):
+            self._wake.set()
+            self._asked.set()

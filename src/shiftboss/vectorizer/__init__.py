@@ -1,1 +1,0 @@
-"""Embeddings that follow tables, one file per stage. Calls ai, db and worker's handler API."""
