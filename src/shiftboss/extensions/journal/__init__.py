@@ -1,0 +1,18 @@
+"""An application: a pipeline that analyses journals, as task handlers."""
+
+from shiftboss.extension import Command, Extension
+
+extension = Extension(
+    name="journal",
+    package=__name__,
+    schemas=("journal",),
+    extra="ai",
+    after=("ai",),
+    families={"journal": f"{__name__}.store:Journal"},
+    handlers=(f"{__name__}.handlers:handlers",),
+    commands={
+        "journal": Command(f"{__name__}.cli:app", "import, show, search, insights, export, delete", "ai")
+    },
+    pages=(f"{__name__}.page:PAGES",),
+    routes=(f"{__name__}.api:router", f"{__name__}.transfer:router"),
+)

@@ -1,0 +1,118 @@
+"""Journals: who writes, what was found, mood over time, search by meaning."""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+from fastapi import Query
+
+from shiftboss.extensions.admin.access import Caller
+from shiftboss.extensions.admin.api.common import (
+    NO_NUL,
+    FilterText,
+    Limit,
+    Out,
+    PathName,
+    make_router,
+)
+from shiftboss.extensions.admin.backend import At
+from shiftboss.extensions.admin.problems import responses
+from shiftboss.extensions.ai.shared import SharedAI
+from shiftboss.extensions.journal.commands import search as search_entries
+from shiftboss.extensions.journal.operations import JournalOperations
+from shiftboss.extensions.journal.store import Journal
+
+router = make_router("journal")
+
+User = Annotated[str, Query(min_length=1, max_length=200, pattern=NO_NUL)]
+
+
+class Writer(Out):
+    user_id: str
+    entries: int
+    processed: int
+    results: int
+    people: int
+    places: int
+    concepts: int
+    insights: int
+    first_written: datetime | None
+    last_written: datetime | None
+
+
+class Entry(Out):
+    id: UUID
+    user_id: str
+    external_id: str | None
+    written_at: datetime
+    processed: bool
+    title: str | None
+    mood: float | None
+    emotion: str | None
+    themes: Any
+
+
+class Mood(Out):
+    period: date
+    entries: int
+    mood: float | None
+    lowest: float | None
+    highest: float | None
+
+
+@router.get("/journal")
+async def writers(admin: At, who: Caller) -> list[Writer]:
+    """Users with how much of their journal was processed."""
+    return [Writer.model_validate(row) for row in await admin.db.family(Journal).status()]
+
+
+@router.get("/journal/entries")
+async def entries(
+    admin: At,
+    who: Caller,
+    user: FilterText = None,
+    limit: Limit = 50,
+    offset: Annotated[int, Query(ge=0, le=2**31 - 1)] = 0,
+) -> list[Entry]:
+    """Entries, newest first, with mood, emotion and themes."""
+    return [Entry.model_validate(row) for row in await admin.db.family(Journal).entries(user, limit, offset)]
+
+
+@router.delete("/journal/entries/{id}", status_code=204, responses=responses(404))
+async def delete(id: UUID, admin: At, who: Caller) -> None:
+    """Delete an entry and everything made from it. Its writer's findings are made again."""
+    await admin.use(JournalOperations).delete_entry(who, str(id))
+
+
+@router.delete("/journal/writers/{user}", status_code=204, responses=responses(404))
+async def erase(user: PathName, admin: At, who: Caller) -> None:
+    """Delete a writer with all entries and everything found in them."""
+    await admin.use(JournalOperations).erase_journal(who, user)
+
+
+@router.get("/journal/mood")
+async def mood(
+    user: User, admin: At, who: Caller, bucket: Literal["day", "week", "month", "year"] = "month"
+) -> list[Mood]:
+    """A user's mood over time."""
+    return [Mood.model_validate(row) for row in await admin.db.family(Journal).mood(user, bucket)]
+
+
+@router.get("/journal/insights")
+async def insights(user: User, admin: At, who: Caller) -> list[dict[str, Any]]:
+    """What was found across a user's entries, the surest first."""
+    return await admin.db.family(Journal).insights(user)
+
+
+@router.get("/journal/search")
+async def search(
+    query: Annotated[str, Query(min_length=1, max_length=1000, pattern=NO_NUL)],
+    admin: At,
+    who: Caller,
+    user: FilterText = None,
+    limit: Annotated[int, Query(ge=1, le=100)] = 10,
+) -> list[dict[str, Any]]:
+    """Entries by meaning, best first."""
+    return await search_entries(admin.db, await admin.use(SharedAI).engine(), query, user=user, limit=limit)

@@ -1,0 +1,313 @@
+"""`shiftboss journal`: journals in, findings out."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+
+import typer
+
+from shiftboss.cli.output import confirm
+from shiftboss.extensions.ai.settings import AISettings
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from shiftboss.db import Database
+    from shiftboss.extensions.ai import AI
+
+app = typer.Typer(help="Journals in, findings out: import, analyse, search, insights.", add_completion=False)
+
+Json = Annotated[bool, typer.Option("--json", help="print JSON")]
+User = Annotated[str | None, typer.Option("--user", "-u", help="only this writer")]
+Yes = Annotated[bool, typer.Option("--yes", help="do not ask")]
+Wait = Annotated[bool, typer.Option("--wait", help="wait until the workers are done")]
+
+
+@app.command("import")
+def import_(
+    paths: Annotated[
+        list[Path], typer.Argument(help="JSON Lines, CSV, text or Markdown files, or folders of text")
+    ],
+    user: Annotated[
+        str | None, typer.Option("--user", "-u", help="the writer, where a record names none")
+    ] = None,
+    process: Annotated[bool, typer.Option(help="enqueue the analysis of what is new or changed")] = True,
+    wait: Wait = False,
+    json: Json = False,
+) -> None:
+    """Import entries. Bad lines are reported by number and left out; the rest is imported."""
+    _run(_import(paths, user, process, wait, json))
+
+
+async def _import(paths: list[Path], user: str | None, process: bool, wait: bool, json: bool) -> None:
+    from rich.progress import Progress
+
+    from shiftboss.extensions.journal.commands import import_entries
+    from shiftboss.extensions.journal.follow import follow
+    from shiftboss.extensions.journal.reading import read
+
+    async with _database() as db:
+        errors = _console(stderr=True)
+        with Progress(console=errors, transient=True, disable=not errors.is_terminal) as progress:
+            bar = progress.add_task("importing", total=None)
+            done = await import_entries(
+                db,
+                read(paths, user=user),
+                process=process,
+                on_progress=lambda so_far: progress.update(bar, completed=so_far.outcomes.total()),
+            )
+        for problem in done.problems:
+            hint = f" ({problem.hint})" if problem.hint else ""
+            typer.echo(f"{problem.path}:{problem.line}: {problem.message}{hint}", err=True)
+        if json:
+            _print_json(done.document())
+        else:
+            counts = ", ".join(f"{done.outcomes[name]} {name}" for name in ("new", "changed", "same"))
+            typer.echo(f"{counts}, {len(done.problems)} bad; {len(done.tasks)} tasks enqueued")
+        if wait:
+            _fail_if(await follow(db, done.tasks, errors))
+        if done.problems:
+            raise typer.Exit(1)
+
+
+@app.command()
+def process(
+    user: User = None,
+    again: Annotated[
+        list[str] | None, typer.Option("--again", help="make these results again, like embedding_generation")
+    ] = None,
+    wait: Wait = False,
+    json: Json = False,
+) -> None:
+    """Enqueue the analysis of every entry that is not analysed yet."""
+    _run(_process(user, again or [], wait, json))
+
+
+async def _process(user: str | None, again: list[str], wait: bool, json: bool) -> None:
+    from shiftboss.extensions.journal.commands import process
+    from shiftboss.extensions.journal.follow import follow
+
+    async with _database() as db:
+        tasks = await process(db, user, again=again)
+        if json:
+            _print_json({"tasks": [str(task) for task in tasks]})
+        else:
+            typer.echo(f"{len(tasks)} tasks enqueued" if tasks else "everything is analysed")
+        if wait:
+            _fail_if(await follow(db, tasks, _console(stderr=True)))
+
+
+@app.command()
+def show(
+    entry: Annotated[str, typer.Argument(help="its id, or the id it came with")],
+    user: User = None,
+    json: Json = False,
+) -> None:
+    """Show one entry and everything found in it."""
+    _run(_show(entry, user, json))
+
+
+async def _show(entry: str, user: str | None, json: bool) -> None:
+    from shiftboss.extensions.journal import commands
+    from shiftboss.extensions.journal.view import show_entry
+
+    async with _database() as db:
+        found = await commands.show(db, entry, user)
+    _print_json(found) if json else show_entry(_console(), found)
+
+
+@app.command()
+def search(
+    query: Annotated[str, typer.Argument(help="what to look for, in your own words")],
+    user: User = None,
+    limit: Annotated[int, typer.Option("--limit", "-n")] = 10,
+    since: Annotated[datetime | None, typer.Option(help="written on this day or later")] = None,
+    until: Annotated[datetime | None, typer.Option(help="written before this day")] = None,
+    json: Json = False,
+) -> None:
+    """Find entries by meaning, best first, with their score."""
+    _run(_search(query, user, limit, since, until, json))
+
+
+async def _search(
+    query: str, user: str | None, limit: int, since: datetime | None, until: datetime | None, json: bool
+) -> None:
+    from shiftboss.extensions.journal import commands
+    from shiftboss.extensions.journal.view import show_hits
+
+    async with _database() as db, _ai(db) as ai:
+        hits = await commands.search(
+            db, ai, query, user=user, limit=limit, since=_aware(since), until=_aware(until)
+        )
+    _print_json(hits) if json else show_hits(_console(), hits)
+
+
+@app.command()
+def insights(
+    user: Annotated[str, typer.Option("--user", "-u", help="whose")],
+    json: Json = False,
+) -> None:
+    """Tell what was found about a writer: mood over time, people, places, themes and insights."""
+    _run(_insights(user, json))
+
+
+async def _insights(user: str, json: bool) -> None:
+    from shiftboss.extensions.journal import commands
+    from shiftboss.extensions.journal.view import show_insights
+
+    async with _database() as db:
+        found = await commands.insights(db, user)
+    _print_json(found) if json else show_insights(_console(), found)
+
+
+@app.command()
+def export(
+    output: Annotated[Path | None, typer.Argument(help="a file; none: standard output")] = None,
+    user: User = None,
+) -> None:
+    """Write every entry with its results as JSON Lines, which `journal import` reads back."""
+    _run(_export(output, user))
+
+
+async def _export(output: Path | None, user: str | None) -> None:
+    import orjson
+
+    from shiftboss.extensions.journal import commands
+
+    async with _database() as db:
+        with _sink(output) as file:
+            async for entry in commands.export(db, user):
+                file.write(orjson.dumps(entry) + b"\n")
+
+
+@app.command()
+def delete(
+    entry: Annotated[str, typer.Argument(help="its id, or the id it came with")],
+    user: User = None,
+    yes: Yes = False,
+) -> None:
+    """Delete one entry and everything made from it; the writer's findings are made again."""
+    if not yes:
+        confirm(f"Delete the entry {entry} and everything found in it?")
+    _run(_delete(entry, user))
+
+
+async def _delete(entry: str, user: str | None) -> None:
+    from shiftboss.extensions.journal import commands
+
+    async with _database() as db:
+        tasks = await commands.delete(db, entry, user)
+    typer.echo(f"deleted; {len(tasks)} tasks enqueued to make the writer's findings again")
+
+
+@app.command()
+def erase(
+    user: Annotated[str, typer.Option("--user", "-u", help="whose journal")],
+    yes: Yes = False,
+) -> None:
+    """Delete a writer's whole journal: entries, results, people, places and insights."""
+    if not yes:
+        confirm(f"Delete the whole journal of {user}? `journal export` saves it first.")
+    _run(_erase(user))
+
+
+async def _erase(user: str) -> None:
+    from shiftboss.extensions.journal import commands
+
+    async with _database() as db:
+        entries = await commands.erase(db, user)
+    typer.echo(f"erased the journal of {user}: {entries} entries")
+
+
+def _sink(output: Path | None) -> BinaryIO:
+    from shiftboss.model.errors import UsageError
+
+    if output is None:
+        return open(sys.stdout.fileno(), "wb", closefd=False)
+    try:
+        return output.open("wb")
+    except OSError as error:
+        raise UsageError(f"cannot write to {output}: {error.strerror}") from None
+
+
+@app.command()
+def status(json: Json = False) -> None:
+    """Count entries, results, people, places, concepts and insights per writer."""
+    _run(_status(json))
+
+
+async def _status(json: bool) -> None:
+    from shiftboss.extensions.journal import commands
+    from shiftboss.extensions.journal.view import show_status
+
+    async with _database() as db:
+        rows = await commands.status(db)
+    _print_json(rows) if json else show_status(_console(), rows)
+
+
+@app.command()
+def demo() -> None:
+    """Import a sample year of three people, follow its analysis and tell what was found."""
+    _run(_demo())
+
+
+async def _demo() -> None:
+    from shiftboss.extensions.journal.demo import demo
+
+    async with _database() as db, _ai(db) as ai:
+        await demo(db, ai, _console())
+
+
+def _run(command: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(command)
+
+
+@asynccontextmanager
+async def _database() -> AsyncIterator[Database]:
+    from shiftboss.db import Database
+
+    async with await Database.open() as db:
+        yield db
+
+
+@asynccontextmanager
+async def _ai(db: Database) -> AsyncIterator[AI]:
+    from shiftboss.extensions.ai import AI
+    from shiftboss.model.settings import Settings
+
+    async with await AI.open(AISettings.of(Settings.load()), db) as ai:
+        yield ai
+
+
+def _console(*, stderr: bool = False) -> Console:
+    from rich.console import Console
+
+    return Console(stderr=stderr)
+
+
+def _print_json(value: Any) -> None:
+    import orjson
+
+    typer.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2, default=str).decode())
+
+
+def _aware(moment: datetime | None) -> datetime | None:
+    from shiftboss.model.errors import UsageError
+
+    try:
+        return moment.astimezone() if moment else None
+    except (ValueError, OverflowError):
+        raise UsageError(f"the year {moment:%Y} is out of range") from None
+
+
+def _fail_if(bad: list[Any]) -> None:
+    for result in bad:
+        typer.echo(f"task {result.id} {result.status}: {(result.error or '').splitlines()[:1]}", err=True)
+    if bad:
+        raise typer.Exit(1)

@@ -1,0 +1,89 @@
+"""The pipeline's task handlers: `shiftboss worker shiftboss.extensions.journal.handlers:handlers` runs them.
+
+`journal.<stage>` carries an entry, or a user, through one stage; what a model answers on the way is a durable
+step of the task. `journal.vector_generation` takes many entries in one call. A step's own name, such as
+`sentiment_analysis`, makes just that result and returns it in its documented shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+from uuid import UUID
+
+from shiftboss.db import Database
+from shiftboss.extensions.ai.engines import engine_of
+from shiftboss.extensions.journal.graph import PREFIX, QUEUE
+from shiftboss.extensions.journal.pipeline import ENTRY_STAGES, STEP_STAGE, USER_STAGES, Pipeline
+from shiftboss.extensions.journal.store import Journal
+from shiftboss.extensions.journal.vectors import VECTORS
+from shiftboss.model.errors import DatabaseUnavailable, Defer
+from shiftboss.worker.around import inject
+from shiftboss.worker.batches import Batch
+from shiftboss.worker.context import Context
+from shiftboss.worker.handlers import Handlers
+
+TIMEOUT = 300.0
+AWAY = Defer("the database is away", 1.0)
+
+BATCH = Batch(max_size=64, max_wait=0.1)
+
+handlers = Handlers()
+
+
+async def _patiently(ctx: Context, work: Callable[[Pipeline], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
+    """Trouble with the database is not the task's: it comes again without having spent an attempt."""
+    try:
+        return await work(Pipeline(ctx.db, await engine_of(ctx.db), ctx))
+    except DatabaseUnavailable as error:
+        raise AWAY from error
+
+
+async def vector_generation(entries: list[UUID], db: Database = inject) -> list[dict[str, Any] | Exception]:
+    """Embed many entries with one call of the model."""
+    try:
+        ends = await Pipeline(db, await engine_of(db), patient=True).vectorise(entries)
+    except DatabaseUnavailable as error:
+        raise AWAY from error
+    return [_of_one(end) for end in ends]
+
+
+def _of_one(end: dict[str, Any] | BaseException) -> dict[str, Any] | Exception:
+    if isinstance(end, dict):
+        return end
+    if not isinstance(end, Exception):
+        raise end
+    return AWAY if isinstance(end, DatabaseUnavailable) else end
+
+
+def _stage(name: str) -> Callable[..., Awaitable[dict[str, Any]]]:
+    async def handle(ctx: Context, entry_id: UUID) -> dict[str, Any]:
+        return await _patiently(ctx, lambda pipeline: pipeline.run_stage(name, entry_id))
+
+    return handle
+
+
+def _step(name: str) -> Callable[..., Awaitable[dict[str, Any]]]:
+    async def handle(ctx: Context, entry_id: UUID) -> dict[str, Any]:
+        return await _patiently(ctx, lambda pipeline: pipeline.run_step(name, entry_id))
+
+    return handle
+
+
+def _user_stage(name: str) -> Callable[..., Awaitable[dict[str, Any]]]:
+    async def handle(ctx: Context, user_id: str) -> dict[str, Any]:
+        if await ctx.db.family(Journal).user(user_id) is None:  # erased while the task waited
+            return {"user": user_id, "new": False, "deleted": True}
+        return await _patiently(ctx, lambda pipeline: getattr(pipeline, name)(user_id))
+
+    return handle
+
+
+for _name in ENTRY_STAGES:
+    if _name != VECTORS.name:
+        handlers.task(PREFIX + _name, queue=QUEUE, timeout=TIMEOUT)(_stage(_name))
+handlers.task(PREFIX + VECTORS.name, queue=QUEUE, timeout=TIMEOUT, batch=BATCH)(vector_generation)
+for _name in STEP_STAGE:
+    handlers.task(_name, queue=QUEUE, timeout=TIMEOUT)(_step(_name))
+for _name in USER_STAGES:
+    handlers.task(PREFIX + _name, queue=QUEUE, timeout=TIMEOUT)(_user_stage(_name))

@@ -1,0 +1,38 @@
+"""Operations on journals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from uuid import UUID
+
+from shiftboss.extensions.journal.commands import Imported, delete, erase, import_entries, process
+from shiftboss.extensions.journal.reading import read
+from shiftboss.model.access import Principal, Role
+from shiftboss.operations import Audited
+
+
+class JournalOperations(Audited):
+    """Import entries, have them analysed, delete them."""
+
+    async def delete_entry(self, who: Principal, ident: str, user: str | None = None) -> list[UUID]:
+        """Delete an entry and everything made from it; the tasks that make the findings again."""
+        async with self._recorded(who, Role.OPERATOR, "journal.delete", ident):
+            return await delete(self._db, ident, user)
+
+    async def erase_journal(self, who: Principal, user: str) -> int:
+        """Delete a writer with all entries and everything found in them."""
+        async with self._recorded(who, Role.OPERATOR, "journal.erase", user):
+            return await erase(self._db, user)
+
+    async def process_journal(
+        self, who: Principal, user: str | None = None, again: Sequence[str] = ()
+    ) -> list[UUID]:
+        """Enqueue the analysis of every entry that is not through yet, and of these results again."""
+        async with self._recorded(who, Role.OPERATOR, "journal.process", user or "all"):
+            return await process(self._db, user, again=again)
+
+    async def import_journal(self, who: Principal, file: Path, user: str | None = None) -> Imported:
+        """Store the entries of a file, and enqueue the analysis of what is new or changed."""
+        async with self._recorded(who, Role.OPERATOR, "journal.import", file.name, user=user):
+            return await import_entries(self._db, read([file], user=user))

@@ -1,0 +1,172 @@
+"""The journal's tables, one method per SQL function (`sql/functions/005*_journal*.sql`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from psycopg.types.json import Jsonb
+
+from shiftboss.db.connection import Row
+
+if TYPE_CHECKING:
+    from shiftboss.db.database import Database
+
+
+class Journal:
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    async def upsert_entries(self, entries: Sequence[Mapping[str, Any]]) -> list[Row]:
+        """id, user_id, external_id, revision and outcome (`new`, `changed` or `same`) of each entry."""
+        return await self._db.fetch("SELECT * FROM journal.upsert_entries(%s)", [Jsonb(list(entries))])
+
+    async def load_entries(self, entries: Sequence[UUID]) -> list[Row]:
+        """These entries with all their results, in this order, as far as they exist."""
+        return await self._db.fetch("SELECT * FROM journal.load_entries(%s)", [list(entries)])
+
+    async def entry_ids(self, user: str | None = None) -> list[UUID]:
+        """All entries, oldest first."""
+        where = "%(user)s::text IS NULL OR user_id = %(user)s"
+        sql = f"SELECT id FROM journal.entries WHERE {where} ORDER BY written_at, id"  # noqa: S608 -- constants
+        return [row["id"] for row in await self._db.fetch(sql, {"user": user})]
+
+    async def find_entries(self, ident: str, user: str | None = None) -> list[UUID]:
+        """Entries with this id or external id (of any user, unless one is given)."""
+        rows = await self._db.fetch("SELECT id FROM journal.find_entries(%s, %s)", [ident, user])
+        return [row["id"] for row in rows]
+
+    async def store_results(self, results: Sequence[Mapping[str, Any]]) -> int:
+        """How many were written; what is known already or of an older revision is left out."""
+        sql = "SELECT journal.store_results(%s) AS stored"
+        return await self._number(sql, [Jsonb(list(results))], "stored")
+
+    async def store_mentions(self, mentions: Sequence[Mapping[str, Any]]) -> None:
+        await self._db.execute("SELECT journal.store_mentions(%s)", [Jsonb(list(mentions))])
+
+    async def mark_analysed(self, entry: UUID, revision: int) -> None:
+        await self._db.execute("SELECT journal.mark_analysed(%s, %s)", [entry, revision])
+
+    async def mark_processed(self, revisions: Mapping[str, int]) -> int:
+        sql = "SELECT journal.mark_processed(%s) AS marked"
+        return await self._number(sql, [Jsonb(dict(revisions))], "marked")
+
+    async def forget_results(self, task_type: str, user: str | None = None) -> int:
+        """Throw results away so that they are made again; how many there were."""
+        sql = "SELECT journal.forget_results(%s, %s) AS forgotten"
+        return await self._number(sql, [task_type, user], "forgotten")
+
+    async def unprocessed(self, user: str | None = None) -> list[Row]:
+        return await self._db.fetch("SELECT * FROM journal.unprocessed(%s)", [user])
+
+    async def store_user_result(
+        self,
+        user: str,
+        task_type: str,
+        input_hash: str,
+        processed_data: Mapping[str, Any],
+        confidence_score: float,
+        provider: str | None = None,
+        model: str | None = None,
+    ) -> bool:
+        """True if it is new; False if this very result is there already."""
+        row = await self._db.fetch_one(
+            "SELECT journal.store_user_result(%s, %s, %s, %s, %s, %s, %s) AS stored",
+            [user, task_type, input_hash, Jsonb(dict(processed_data)), confidence_score, provider, model],
+        )
+        return bool(row and row["stored"])
+
+    async def user_results(self, user: str) -> dict[str, Row]:
+        """What was found about all the user's entries together, by task type."""
+        rows = await self._db.fetch("SELECT * FROM journal.user_results WHERE user_id = %s", [user])
+        return {row["task_type"]: row for row in rows}
+
+    async def store_insights(self, user: str, insights: Sequence[Mapping[str, Any]]) -> int:
+        sql = "SELECT journal.store_insights(%s, %s) AS stored"
+        return await self._number(sql, [user, Jsonb(list(insights))], "stored")
+
+    async def insights(self, user: str) -> list[Row]:
+        return await self._db.fetch(
+            "SELECT * FROM journal.insights WHERE user_id = %s ORDER BY confidence DESC, key", [user]
+        )
+
+    async def history(self, user: str) -> list[Row]:
+        return await self._db.fetch("SELECT * FROM journal.history(%s)", [user])
+
+    async def user(self, user: str) -> Row | None:
+        return await self._db.fetch_one("SELECT * FROM journal.users WHERE id = %s", [user])
+
+    async def search(
+        self,
+        query: Sequence[float],
+        model: str,
+        *,
+        user: str | None = None,
+        limit: int = 10,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        ef_search: int = 200,
+        terms: Sequence[str] | None = None,
+    ) -> list[Row]:
+        """The nearest entries by meaning, and by terms if there are any, best first."""
+        return await self._db.fetch(
+            "SELECT * FROM journal.search(%s::vector, %s, %s, %s, %s, %s, %s, %s)",
+            [_vector(query), model, user, limit, since, until, ef_search, list(terms) if terms else None],
+        )
+
+    async def delete_entries(self, entries: Sequence[UUID]) -> int:
+        """Delete entries and everything made from them."""
+        return await self._number("SELECT journal.delete_entries(%s) AS gone", [list(entries)], "gone")
+
+    async def erase_user(self, user: str) -> int | None:
+        """Delete a writer and everything of theirs; the number of entries, None if nobody has this name."""
+        row = await self._db.fetch_one("SELECT journal.erase_user(%s) AS gone", [user])
+        return row["gone"] if row else None
+
+    async def embedding_models(self) -> list[str]:
+        """The models that have embedded entries."""
+        sql = "SELECT DISTINCT model FROM journal.embeddings WHERE kind = 'content' ORDER BY model"
+        return [row["model"] for row in await self._db.fetch(sql)]
+
+    async def index_dimensions(self, dimensions: int) -> None:
+        await self._db.execute("SELECT journal.index_dimensions(%s)", [dimensions])
+
+    async def link_entries(self, entries: Sequence[UUID]) -> int:
+        return await self._number("SELECT journal.link_entries(%s) AS links", [list(entries)], "links")
+
+    async def references_of(self, user: str) -> list[Row]:
+        return await self._db.fetch("SELECT * FROM journal.references_of(%s)", [user])
+
+    async def relations(self, user: str, limit: int = 200) -> list[Row]:
+        """The strongest edges of the user's graph of people, places and concepts."""
+        return await self._db.fetch(
+            "SELECT * FROM journal.relations WHERE user_id = %s "
+            "ORDER BY weight DESC, name, other_name LIMIT %s",
+            [user, limit],
+        )
+
+    async def entities(self, user: str, limit: int = 200) -> list[Row]:
+        return await self._db.fetch(
+            "SELECT * FROM journal.entity_overview WHERE user_id = %s ORDER BY mentions DESC, name LIMIT %s",
+            [user, limit],
+        )
+
+    async def mood(self, user: str, bucket: str = "month") -> list[Row]:
+        return await self._db.fetch("SELECT * FROM journal.mood(%s, %s)", [user, bucket])
+
+    async def status(self) -> list[Row]:
+        return await self._db.fetch("SELECT * FROM journal.status()")
+
+    async def entries(self, user: str | None = None, limit: int = 50, offset: int = 0) -> list[Row]:
+        """Newest first, with mood, emotion, themes and confidence as far as they are known."""
+        return await self._db.fetch("SELECT * FROM journal.list_entries(%s, %s, %s)", [user, limit, offset])
+
+    async def _number(self, sql: str, params: Sequence[Any], name: str) -> int:
+        row = await self._db.fetch_one(sql, params)
+        return int(row[name]) if row else 0
+
+
+def _vector(values: Sequence[float]) -> str:
+    return "[" + ",".join(map(str, values)) + "]"
