@@ -1,0 +1,44 @@
+"""An application: bots, which are long jobs over a directory of places, and bots of your own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from shiftboss.extension import Command, Extension
+
+if TYPE_CHECKING:
+    from shiftboss.extensions.bots.registry import bot
+    from shiftboss.extensions.bots.run import Run
+
+__all__ = ["Run", "bot", "extension"]
+
+extension = Extension(
+    name="bots",
+    package=__name__,
+    tables=("places",),
+    extra="admin",
+    after=("runs", "ai"),
+    settings={"bots": f"{__name__}.settings:BotsSettings"},
+    families={"places": f"{__name__}.places:Places"},
+    handlers=(f"{__name__}.app:handlers",),
+    commands={
+        "bot": Command(f"{__name__}.cli:app", "run a bot here and now: shiftboss bot discovery", "admin"),
+        "runs start": Command(f"{__name__}.runs_cli:start", "start a run of a bot", "admin", open=True),
+        "runs retry": Command(f"{__name__}.runs_cli:retry", "try an ended run again", "admin"),
+    },
+    pages=(f"{__name__}.page:PAGES",),
+    routes=(f"{__name__}.runs_api:router", f"{__name__}.api:router"),
+)
+
+
+def __getattr__(name: str) -> Any:
+    # Loaded on first use, so that `python -m …bots.discovery` does not import itself twice.
+    if name == "bot":
+        from shiftboss.extensions.bots.registry import bot
+
+        return bot
+    if name == "Run":
+        from shiftboss.extensions.bots.run import Run
+
+        return Run
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

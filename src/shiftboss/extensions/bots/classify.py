@@ -1,0 +1,72 @@
+"""Classify: assigns categories with confidence through the AI engine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from shiftboss.extensions.ai.settings import AISettings
+from shiftboss.extensions.bots.paging import places_from_checkpoint
+from shiftboss.extensions.bots.places import Places
+from shiftboss.extensions.bots.registry import bot
+from shiftboss.extensions.bots.run import Run
+
+if TYPE_CHECKING:
+    from shiftboss.extensions.ai.engine import AI
+
+
+class ClassifyParams(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    limit: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
+        default=1000, description="Most places to look at"
+    )
+    min_confidence: Annotated[float, Field(ge=0, le=1)] = Field(
+        default=0.2, description="Below this confidence a place keeps its category"
+    )
+    again: bool = Field(default=False, description="Classify places again that have been classified before")
+
+
+@bot("classify")
+async def classify(run: Run, params: ClassifyParams) -> None:
+    """Assign a category with its confidence to each place, by what is known of it."""
+    from shiftboss.extensions.ai.engine import AI  # here: who only starts runs need not load the SDKs
+
+    labels = {category.key: category.description for category in run.catalog.categories.values()}
+    async with await AI.open(AISettings.of(run.settings), run.db) as ai:
+        async for place in places_from_checkpoint(run, params.limit, unclassified=not params.again):
+            label, confidence = await _ask(ai, place, labels)
+            run.count("classified")
+            if confidence < params.min_confidence or label not in labels:
+                run.count("unsure")
+                label = place["category"]
+            elif label != place["category"]:
+                run.count("changed")
+            await run.db.family(Places).classify_place(place["id"], label, confidence)
+
+
+async def _ask(ai: AI, place: dict[str, Any], labels: dict[str, str]) -> tuple[str, float]:
+    from shiftboss.extensions.ai.answers import Classification
+    from shiftboss.extensions.ai.protocol import Need
+
+    answer = await ai.complete(
+        template="classification",
+        variables={"content": describe(place), "labels": labels},
+        schema=Classification,
+        need=Need.BASIC,
+    )
+    choice = answer.value.processed_data
+    return choice.label, choice.confidence
+
+
+def describe(place: dict[str, Any]) -> str:
+    """What a reader would go by: the name, and the tags in words."""
+    tags = ", ".join(f"{key} {value}".replace("_", " ") for key, value in place["tags"].items())
+    return f"{place['name']}. {tags}" if tags else str(place["name"])
+
+
+if __name__ == "__main__":
+    from shiftboss.extensions.bots.command import main
+
+    raise SystemExit(main("classify"))

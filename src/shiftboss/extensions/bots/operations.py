@@ -1,0 +1,47 @@
+"""Operations on bots: start a run, try one again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from shiftboss.extensions.bots.catalog import Catalog
+from shiftboss.extensions.bots.order import check
+from shiftboss.extensions.bots.registry import load_bots
+from shiftboss.extensions.bots.settings import BotsSettings
+from shiftboss.extensions.runs.store import Runs, StartedRun
+from shiftboss.model.access import Principal, Role
+from shiftboss.operations import Audited
+
+if TYPE_CHECKING:
+    from shiftboss.db import Database
+    from shiftboss.model.settings import Settings
+
+
+class BotOperations(Audited):
+    """Start runs of bots; `bots` and `catalog` are what may be asked for."""
+
+    def __init__(self, db: Database, settings: Settings) -> None:
+        super().__init__(db, settings)
+        chosen = BotsSettings.of(settings)
+        self.bots, self.catalog = load_bots(chosen.modules), Catalog(chosen.config_dir)
+
+    async def start_run(
+        self, who: Principal, bot: str, city: str | None, category: str | None, params: dict[str, Any]
+    ) -> StartedRun:
+        async with self._recorded(who, Role.OPERATOR, "run.start", bot, city=city, category=category):
+            order = check(self.bots, self.catalog, bot, city, category, params)
+            return await self._db.family(Runs).start_run(
+                order.bot.name,
+                order.city.key if order.city else None,
+                order.category.key if order.category else None,
+                order.stored(),
+                queue=BotsSettings.of(self._settings).queue,
+                requested_by=who.name,
+            )
+
+    async def retry_run(self, who: Principal, id: UUID) -> StartedRun:
+        async with self._recorded(who, Role.OPERATOR, "run.retry", id):
+            return await self._db.family(Runs).retry_run(
+                id, queue=BotsSettings.of(self._settings).queue, requested_by=who.name
+            )

@@ -1,0 +1,98 @@
+"""Runs of bots: start one, watch it, look back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from shiftboss.extensions.admin.page.forms import Form
+from shiftboss.extensions.admin.page.schemas import schema_fields, schema_values
+from shiftboss.extensions.admin.page.site import Context, Page, Visit
+from shiftboss.extensions.admin.page.tasks import parse_id
+from shiftboss.extensions.bots.operations import BotOperations
+from shiftboss.extensions.runs.card import cancel, run_id
+from shiftboss.extensions.runs.store import Runs
+from shiftboss.model.errors import NotFound, UsageError
+
+WAKES = frozenset({"run"})
+ACTIVE, IDLE = 5.0, 60.0
+SHOWN = 50
+STATES = {"pending": "waiting", "running": "running", "finished": "complete", "failed": "failed"}
+
+
+def pace(context: Context) -> float:
+    """Often while any run is pending or running, seldom when all is quiet; changes are pushed anyway."""
+    return ACTIVE if context["active"] else IDLE
+
+
+async def view(visit: Visit) -> Context:
+    bot, status = visit.wanted("bot"), visit.wanted("status")
+    if status not in (None, *STATES):
+        raise UsageError(f"there is no status {status!r}", hint=f"one of: {', '.join(STATES)}")
+    db, admin = visit.admin.reads, visit.admin
+    bots = list(admin.use(BotOperations).bots)
+    chosen = next((one for one in bots if one.name == visit.wanted("run")), bots[0] if bots else None)
+    return {
+        "bots": bots,
+        "chosen": chosen,
+        "fields": schema_fields(chosen.schema()) if chosen else [],
+        "cities": {key: city.name for key, city in admin.use(BotOperations).catalog.cities.items()},
+        "categories": {key: kind.name for key, kind in admin.use(BotOperations).catalog.categories.items()},
+        "broken": admin.use(BotOperations).catalog.errors,
+        "bot": bot,
+        "status": status,
+        "states": STATES,
+        "active": await db.family(Runs).active(),
+        "past": await db.family(Runs).list_runs(bot=bot, status=status, limit=SHOWN),
+        "total": await db.family(Runs).count_runs(bot=bot, status=status),
+    }
+
+
+async def view_run(visit: Visit) -> Context:
+    row = await visit.admin.db.family(Runs).get(parse_id(visit.params["id"], "run"))
+    if row is None:
+        raise NotFound(f"there is no run {visit.params['id']}")
+    live = row["status"] in ("pending", "running")
+    return {"run": row, "live": live, "active": live}
+
+
+async def start(visit: Visit, form: Form) -> str:
+    bot = next((one for one in visit.admin.use(BotOperations).bots if one.name == form.arg), None)
+    params: dict[str, Any] = schema_values(form, bot.schema()) if bot else {}
+    run = await visit.admin.use(BotOperations).start_run(
+        visit.who, form.arg, form.text("city"), form.text("category"), params
+    )
+    return f"{form.arg} is started" if run.created else f"the same run of {form.arg} is active already"
+
+
+async def retry(visit: Visit, form: Form) -> str:
+    run = await visit.admin.use(BotOperations).retry_run(visit.who, run_id(form))
+    return "A new run continues the work" if run.created else "The same run is active already"
+
+
+TEMPLATES = Path(__file__).parent / "templates"
+PAGES = (
+    Page(
+        templates=TEMPLATES,
+        path="/runs",
+        title="Runs",
+        label="Runs",
+        icon="M7 4l12 8-12 8z",
+        order=40,
+        template="runs.html",
+        view=view,
+        every=pace,
+        wakes=WAKES,
+        acts={"start-run": start, "cancel-run": cancel, "retry-run": retry},
+    ),
+    Page(
+        templates=TEMPLATES,
+        path="/runs/{id}",
+        title="Run",
+        template="run.html",
+        view=view_run,
+        every=pace,
+        wakes=WAKES,
+        acts={"cancel-run": cancel, "retry-run": retry},
+    ),
+)

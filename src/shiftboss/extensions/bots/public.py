@@ -1,0 +1,65 @@
+"""HTTP to public addresses only: each name is resolved once, checked, and connected to at that address."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+
+import httpx
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+# IPv6 networks that lead to the IPv4 address in their last or middle bits.
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+
+
+class NotPublic(httpx.TransportError):
+    """The host is unknown or has an address inside a private network; which of the two is not told."""
+
+
+class PublicTransport(httpx.AsyncBaseTransport):
+    """Sends each request to the address that was checked, so that a second answer of DNS changes nothing."""
+
+    def __init__(self, inner: httpx.AsyncBaseTransport | None = None) -> None:
+        self._inner = inner or httpx.AsyncHTTPTransport()
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        name = request.url.host
+        address = await public_address(name)
+        pinned = httpx.Request(
+            request.method,
+            request.url.copy_with(host=str(address)),
+            headers=request.headers,  # with the Host header made from the name
+            stream=request.stream,
+            extensions={**request.extensions, "sni_hostname": name},
+        )
+        return await self._inner.handle_async_request(pinned)
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+async def public_address(name: str) -> Address:
+    """An address of this host, if all that it has are public. Raises NotPublic."""
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(
+            name or "localhost", None, type=socket.SOCK_STREAM
+        )
+        addresses = [ipaddress.ip_address(str(entry[4][0]).split("%")[0]) for entry in found]
+    except (OSError, ValueError):
+        addresses = []
+    if not addresses or not all(map(is_public, addresses)):
+        raise NotPublic(f"{name} is not a public address")
+    return addresses[0]
+
+
+def is_public(address: Address) -> bool:
+    """Whether an address is outside private networks, also when it stands for an IPv4 address."""
+    if isinstance(address, ipaddress.IPv6Address):
+        if address in _NAT64:
+            return is_public(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
+        inner = address.ipv4_mapped or address.sixtofour or (address.teredo and address.teredo[1])
+        if inner:
+            return is_public(inner)
+    return address.is_global and not address.is_multicast

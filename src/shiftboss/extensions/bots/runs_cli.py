@@ -1,0 +1,44 @@
+"""`shiftboss runs start` and `runs retry`: runs of bots."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+from uuid import UUID
+
+import typer
+
+from shiftboss.cli.operator import me, operating, run_id
+from shiftboss.extensions.bots.command import params_of
+from shiftboss.extensions.bots.operations import BotOperations
+from shiftboss.extensions.runs.cli import Id, watch_runs
+
+
+def start(
+    ctx: typer.Context,
+    bot: Annotated[str, typer.Argument(help="discovery, classify, verify, monitor, or one of yours")],
+    city: Annotated[str | None, typer.Option(help="a key of cities.yml")] = None,
+    category: Annotated[str | None, typer.Option(help="a key of categories.yml")] = None,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="stay and show its progress")] = False,
+) -> None:
+    """Start a run and print its id. Other options are the bot's parameters, like --limit 200."""
+
+    async def run() -> int:
+        async with operating(BotOperations) as (db, operations):
+            made = await operations.start_run(me(), bot, city, category, params_of(ctx.args))
+            if not made.created:
+                typer.echo("the same job is under way already", err=True)
+            typer.echo(made.id)
+            return await watch_runs(db, [made.id]) if watch else 0
+
+    raise typer.Exit(asyncio.run(run()))
+
+
+def retry(id: Id) -> None:
+    """Try an ended run again, as a new run; prints its id."""
+
+    async def run() -> UUID:
+        async with operating(BotOperations) as (_, operations):
+            return (await operations.retry_run(me(), run_id(id))).id
+
+    typer.echo(asyncio.run(run()))

@@ -1,0 +1,273 @@
+"""Where places come from: an Overpass-compatible service or a GeoJSON file, both as OpenStreetMap tags."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import stat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+import orjson
+
+from shiftboss.extensions.bots.catalog import Category, City
+from shiftboss.extensions.bots.public import NotPublic, PublicTransport
+from shiftboss.extensions.bots.settings import BotsSettings
+from shiftboss.model.errors import ShiftbossError, UsageError
+
+LONGEST = 500  # characters; an index must hold names and numbers
+BUSY = (429, 503)
+KEPT_TAGS = ("amenity", "shop", "tourism", "cuisine", "brand", "description", "operator")
+
+
+class SourceTrouble(ShiftbossError):
+    """The source did not answer, or not with places."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where to read. `given`: it came with the order, so it may not lead to private hosts or other files."""
+
+    location: str
+    given: bool
+
+    @property
+    def is_url(self) -> bool:
+        return self.location.lower().startswith(("http://", "https://"))
+
+
+def chosen(given: str | None, settings: BotsSettings) -> Source:
+    """The source of a run: the one that its order names, else the setting's."""
+    return Source(settings.source, False) if given is None else Source(given.strip(), True)
+
+
+async def sightings_of(
+    source: Source, city: City, categories: Sequence[Category], settings: BotsSettings
+) -> list[dict[str, Any] | None]:
+    """Everything of these kinds that the source knows of the city. None for what cannot be used."""
+    try:
+        async with asyncio.timeout(settings.source_timeout):
+            content = await (_ask if source.is_url else _load)(source, city, categories, settings)
+            # Parsing takes seconds for a large extract; the event loop has heartbeats to send meanwhile.
+            return await asyncio.to_thread(_parse, source.location, content, city, categories)
+    except TimeoutError:
+        told = f"{source.location} was not read within {settings.source_timeout:.0f} s"
+        raise SourceTrouble(told, hint="raise bots.source_timeout, or ask for one category") from None
+
+
+async def _ask(source: Source, city: City, categories: Sequence[Category], settings: BotsSettings) -> bytes:
+    try:
+        async with _client(source, settings) as client:
+            while True:
+                content, wait = await _post(client, source.location, city, categories, settings)
+                if wait is None:
+                    return content
+                await asyncio.sleep(wait)
+    except NotPublic:
+        hint = "set bots.source, or allow private addresses with bots.private_sites"
+        raise UsageError(f"{source.location} is not a public address", hint=hint) from None
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise SourceTrouble(f"{source.location} cannot be read: {error or type(error).__name__}") from error
+
+
+def _client(source: Source, settings: BotsSettings) -> httpx.AsyncClient:
+    return httpx.AsyncClient(
+        timeout=httpx.Timeout(settings.http_timeout, read=max(settings.http_timeout, 90.0)),
+        headers={"User-Agent": settings.user_agent},
+        transport=PublicTransport() if source.given and not settings.private_sites else None,
+    )
+
+
+async def _post(
+    client: httpx.AsyncClient,
+    url: str,
+    city: City,
+    categories: Sequence[Category],
+    settings: BotsSettings,
+) -> tuple[bytes, float | None]:
+    """The answer, or how many seconds the service asks to wait."""
+    async with client.stream("POST", url, data={"data": overpass_query(city, categories)}) as answer:
+        if answer.status_code in BUSY and (wait := retry_after(answer.headers)) is not None:
+            return b"", wait
+        answer.raise_for_status()
+        content = bytearray()
+        async for part in answer.aiter_bytes():
+            content += part
+            _check_size(url, len(content), settings)
+        return bytes(content), None
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """The seconds of a Retry-After header, given as a number or as a date; at least one second."""
+    text = headers.get("retry-after", "").strip()
+    if text.isdecimal():
+        return max(1.0, float(text))
+    try:
+        return max(1.0, (parsedate_to_datetime(text) - datetime.now(UTC)).total_seconds())
+    except (ValueError, TypeError):
+        return None
+
+
+def _check_size(location: str, size: int, settings: BotsSettings) -> None:
+    if size > settings.source_max_mb * 1_000_000:
+        told = f"{location} is larger than {settings.source_max_mb} MB"
+        raise SourceTrouble(told, hint="raise bots.source_max_mb, or split it")
+
+
+def overpass_query(city: City, categories: Iterable[Category]) -> str:
+    """Everything of these kinds in the city's box, with one point each."""
+    box = ",".join(map(str, city.box))
+    parts = [
+        f'nwr["{key}"~"^({"|".join(values)})$"]({box});'
+        for category in categories
+        for key, values in category.tags.items()
+    ]
+    return f"[out:json][timeout:60];({''.join(parts)});out center tags;"
+
+
+async def _load(source: Source, city: City, categories: Sequence[Category], settings: BotsSettings) -> bytes:
+    return await asyncio.to_thread(_read_file, source, settings)
+
+
+def _read_file(source: Source, settings: BotsSettings) -> bytes:
+    """A regular file: of an order only one below `bots.source_dir`. Every refusal of an order reads the same,
+    so that it does not tell which files there are."""
+    try:
+        path = _below(settings.source_dir, source.location) if source.given else source.location
+        # Opening a FIFO would block until somebody writes to it.
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise OSError("not a regular file")
+            content = file.read(settings.source_max_mb * 1_000_000 + 1)
+    except (OSError, ValueError) as error:
+        if not source.given:
+            raise SourceTrouble(f"bots.source {source.location} cannot be read: {error}") from error
+        hint = "give a URL, or set bots.source_dir to the folder that holds it"
+        raise UsageError(f"{source.location!r} is no file below bots.source_dir", hint=hint) from None
+    _check_size(source.location, len(content), settings)
+    return content
+
+
+def _below(folder: Path | None, name: str) -> str:
+    if folder is None:
+        raise ValueError("files are not allowed")
+    root = os.path.realpath(folder)
+    path = os.path.realpath(os.path.join(root, name))
+    if os.path.commonpath([root, path]) != root:
+        raise ValueError("outside the folder")
+    return path
+
+
+def _parse(
+    location: str, content: bytes, city: City, categories: Sequence[Category]
+) -> list[dict[str, Any] | None]:
+    try:
+        document = orjson.loads(content)
+    except orjson.JSONDecodeError as error:
+        raise SourceTrouble(f"{location} is not JSON: {error}") from error
+    features = document.get("elements", document.get("features")) if isinstance(document, dict) else None
+    if not isinstance(features, list):
+        raise SourceTrouble(f"{location} has neither Overpass elements nor GeoJSON features")
+    return list(sightings(features, city, categories))
+
+
+def sightings(
+    features: Iterable[Any], city: City, categories: Sequence[Category]
+) -> Iterator[dict[str, Any] | None]:
+    """Each feature of the city and of these kinds as a sighting; None for one that cannot be used."""
+    for feature in features:
+        found = _feature(feature)
+        if found is None:
+            yield None
+            continue
+        id, tags, lat, lon = found
+        kind = next((category for category in categories if category.fits(tags)), None)
+        if kind is not None and city.contains(lat, lon):
+            yield _sighting(id, tags, lat, lon, kind.key)
+
+
+def _feature(feature: Any) -> tuple[str, dict[str, Any], float, float] | None:
+    """Id, tags and point of an Overpass element or a GeoJSON feature."""
+    if not isinstance(feature, Mapping):
+        return None
+    geojson = feature.get("type") == "Feature"
+    tags = feature.get("properties" if geojson else "tags")
+    point = _middle(feature.get("geometry")) if geojson else _centre(feature)
+    name = tags.get("name") if isinstance(tags, Mapping) else None
+    if point is None or not isinstance(name, str) or not name.strip():
+        return None
+    assert isinstance(tags, Mapping)
+    id = tags.get("@id") or feature.get("id") if geojson else f"{feature.get('type')}/{feature.get('id')}"
+    key = str(id or _digest(name, point))
+    if any(len(text) > LONGEST or "\x00" in text for text in (name, key)):
+        return None
+    return key, dict(tags), *point
+
+
+def _centre(element: Mapping[str, Any]) -> tuple[float, float] | None:
+    at = element.get("center", element)
+    return _point(at.get("lat"), at.get("lon")) if isinstance(at, Mapping) else None
+
+
+def _middle(geometry: Any) -> tuple[float, float] | None:
+    """The mean of all points; GeoJSON puts the longitude first."""
+    points = list(_points(geometry.get("coordinates"))) if isinstance(geometry, Mapping) else []
+    if not points:
+        return None
+    lon, lat = (sum(values) / len(points) for values in zip(*points, strict=True))
+    return _point(lat, lon)
+
+
+def _points(value: Any) -> Iterator[tuple[float, float]]:
+    if not isinstance(value, list):
+        return
+    if len(value) >= 2 and all(isinstance(number, int | float) for number in value[:2]):
+        yield value[0], value[1]
+        return
+    for part in value:
+        yield from _points(part)
+
+
+def _point(lat: Any, lon: Any) -> tuple[float, float] | None:
+    if not (isinstance(lat, int | float) and isinstance(lon, int | float)):
+        return None
+    return (float(lat), float(lon)) if -90 <= lat <= 90 and -180 <= lon <= 180 else None
+
+
+def _digest(name: str, point: tuple[float, float]) -> str:
+    text = f"{name}@{point[0]:.5f},{point[1]:.5f}"
+    return "geojson/" + hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _sighting(id: str, tags: Mapping[str, Any], lat: float, lon: float, category: str) -> dict[str, Any]:
+    street = " ".join(_words(tags, "addr:street", "addr:housenumber"))
+    town = " ".join(_words(tags, "addr:postcode", "addr:city"))
+    return {
+        "source_id": id,
+        "name": str(tags["name"]).strip(),
+        "lat": lat,
+        "lon": lon,
+        "category": category,
+        "address": ", ".join(filter(None, (street, town))) or None,
+        "phone": _phone(tags),
+        "website": next(iter(_words(tags, "website", "contact:website", "url")), None),
+        "opening_hours": next(iter(_words(tags, "opening_hours")), None),
+        "tags": {key: " ".join(_words(tags, key)) for key in KEPT_TAGS if tags.get(key)},
+    }
+
+
+def _words(tags: Mapping[str, Any], *keys: str) -> list[str]:
+    return [str(tags[key]).strip().replace("\x00", "") for key in keys if tags.get(key)]
+
+
+def _phone(tags: Mapping[str, Any]) -> str | None:
+    """The first number, without decoration, so that two ways to write it are one."""
+    for text in _words(tags, "phone", "contact:phone"):
+        return "".join(c for c in text.split(";")[0] if c.isdigit() or c == "+")[:LONGEST] or None
+    return None

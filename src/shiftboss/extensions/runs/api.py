@@ -1,0 +1,93 @@
+"""Runs: list, show, cancel."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+from fastapi import Query
+from pydantic import Field
+
+from shiftboss.extensions.admin.access import Caller
+from shiftboss.extensions.admin.api.common import FilterText, Limit, Out, make_router
+from shiftboss.extensions.admin.backend import At
+from shiftboss.extensions.admin.problems import responses
+from shiftboss.extensions.runs.operations import RunOperations
+from shiftboss.extensions.runs.store import Runs
+from shiftboss.model.errors import NotFound
+
+router = make_router("runs")
+
+RunStatus = Literal["pending", "running", "finished", "failed"]
+
+
+class Run(Out):
+    id: UUID
+    bot: str
+    city: str | None
+    category: str | None
+    status: RunStatus
+    progress: int = Field(ge=0, le=100)
+    counters: dict[str, Any]
+    error_message: str | None
+    started_at: datetime | None
+    finished_at: datetime | None
+    created_at: datetime
+    duration_seconds: float | None
+    params: dict[str, Any]
+    task_id: UUID | None
+    retry_of: UUID | None
+    requested_by: str | None
+    message: str | None
+
+
+class RunPage(Out):
+    items: list[Run]
+    total: int
+    limit: int
+    offset: int
+
+
+@router.get("/workers/runs")
+async def runs(
+    admin: At,
+    who: Caller,
+    bot: FilterText = None,
+    status: RunStatus | None = None,
+    since: datetime | None = None,
+    limit: Limit = 50,
+    offset: Annotated[int, Query(ge=0, le=10_000_000)] = 0,
+) -> RunPage:
+    """Runs, newest first."""
+    name = bot.strip().lower() if bot else None
+    if since is not None and since.tzinfo is None:
+        since = since.replace(tzinfo=UTC)
+    return RunPage(
+        items=await admin.reads.family(Runs).list_runs(
+            bot=name, status=status, since=since, limit=limit, offset=offset
+        ),
+        total=await admin.reads.family(Runs).count_runs(bot=name, status=status, since=since),
+        limit=limit,
+        offset=offset,
+    )
+
+
+@router.get("/workers/runs/{id}", responses=responses(404))
+async def run(id: UUID, admin: At, who: Caller) -> Run:
+    """One run."""
+    return await get_run(admin, id)
+
+
+@router.post("/workers/runs/{id}/cancel", responses=responses(404, 409))
+async def cancel(id: UUID, admin: At, who: Caller) -> Run:
+    """Stop a run: at once while it is pending; one that runs is asked to stop and ends as failed."""
+    await admin.use(RunOperations).cancel_run(who, id)
+    return await get_run(admin, id)
+
+
+async def get_run(admin: At, id: UUID) -> Run:
+    row = await admin.db.family(Runs).get(id)
+    if row is None:
+        raise NotFound(f"there is no run {id}")
+    return Run.model_validate(row)

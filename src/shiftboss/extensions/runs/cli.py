@@ -1,0 +1,157 @@
+"""`shiftboss runs`: tracked runs of bots."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from shiftboss.cli.operator import me, operating, run_id
+from shiftboss.extensions.runs.operations import RunOperations
+from shiftboss.extensions.runs.store import Runs
+from shiftboss.model.errors import NotFound
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from shiftboss.db import Database, Row
+
+app = typer.Typer(help="Runs of bots: started here, carried out by the fleet.", add_completion=False)
+
+Id = Annotated[str, typer.Argument(metavar="ID")]
+Json = Annotated[bool, typer.Option("--json", help="print JSON")]
+
+
+@app.command("list")
+def list_(
+    bot: Annotated[str | None, typer.Option(help="only of this bot")] = None,
+    status: Annotated[
+        Literal["pending", "running", "finished", "failed"] | None, typer.Option(help="only in this state")
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1)] = 20,
+    as_json: Json = False,
+) -> None:
+    """The latest runs, newest first."""
+    from rich.console import Console
+
+    async def run() -> list[Row]:
+        async with operating(RunOperations) as (db, _):
+            return await db.family(Runs).list_runs(bot=bot, status=status, limit=limit)
+
+    rows = asyncio.run(run())
+    if as_json:
+        _print_json(rows)
+    else:
+        Console().print(_table(rows))
+
+
+@app.command()
+def show(id: Id, as_json: Json = False) -> None:
+    """Everything about one run."""
+
+    async def run() -> Row:
+        async with operating(RunOperations) as (db, _):
+            return await _get(db, run_id(id))
+
+    row = asyncio.run(run())
+    if as_json:
+        _print_json(row)
+        return
+    for name, value in row.items():
+        if value is not None:
+            typer.echo(f"{name:<17} {value}")
+
+
+@app.command()
+def watch(ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...")] = None) -> None:
+    """Progress bars of these runs, or of all that are active, until they have ended."""
+
+    async def run() -> int:
+        async with operating(RunOperations) as (db, _):
+            chosen = [run_id(id) for id in ids or []] or [row["id"] for row in await db.family(Runs).active()]
+            if not chosen:
+                typer.echo("no run is active; start one with `shiftboss runs start`")
+                return 0
+            for id in chosen:
+                await _get(db, id)
+            return await watch_runs(db, chosen)
+
+    with suppress(KeyboardInterrupt):
+        raise typer.Exit(asyncio.run(run()))
+
+
+@app.command()
+def cancel(id: Id) -> None:
+    """Stop a run: at once while it is pending; one that runs is asked to stop."""
+
+    async def run() -> Row:
+        async with operating(RunOperations) as (db, operations):
+            await operations.cancel_run(me(), run_id(id))
+            return await _get(db, run_id(id))
+
+    row = asyncio.run(run())
+    typer.echo("cancelled" if row["status"] == "failed" else "its worker has been asked to stop")
+
+
+async def _get(db: Database, id: UUID) -> Row:
+    row = await db.family(Runs).get(id)
+    if row is None:
+        raise NotFound(f"there is no run {id}", hint="`shiftboss runs list` shows them")
+    return row
+
+
+async def watch_runs(db: Database, ids: list[UUID]) -> int:
+    """Live bars until all have ended; 1 if one of them failed."""
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+    from shiftboss.db.listen import listen
+    from shiftboss.model.settings import Settings
+
+    rows: list[Row] = []
+    columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn()
+    with Progress(*columns) as progress:
+        lines = {id: progress.add_task(str(id), total=100) for id in ids}
+        direct = Settings.load().database.direct_url
+        async for _ in listen(direct or db.url, ["shiftboss_runs"]):
+            rows = await db.family(Runs).named(ids)
+            for row in rows:
+                progress.update(lines[row["id"]], completed=row["progress"], description=_describe(row))
+            if all(row["status"] in ("finished", "failed") for row in rows):
+                break
+    for row in rows:
+        typer.echo(f"{row['id']} {row['status']} {row['error_message'] or row['counters']}")
+    return int(any(row["status"] == "failed" for row in rows))
+
+
+def _describe(row: Row) -> str:
+    where = " ".join(filter(None, (row["bot"], row["city"], row["category"])))
+    return f"{where} [{row['status']}] {row['message'] or ''}".strip()
+
+
+def _table(rows: list[Row]) -> Any:
+    from rich.table import Table
+
+    table = Table(
+        "id", "bot", "city", "category", "status", "%", "started", "note", box=None, header_style="bold"
+    )
+    for row in rows:
+        note = row["error_message"] or ", ".join(f"{name} {n}" for name, n in row["counters"].items())
+        table.add_row(
+            str(row["id"]),
+            row["bot"],
+            row["city"],
+            row["category"],
+            row["status"],
+            str(row["progress"]),
+            f"{row['started_at']:%Y-%m-%d %H:%M:%S}" if row["started_at"] else "",
+            note,
+        )
+    return table
+
+
+def _print_json(value: Any) -> None:
+    import orjson
+
+    typer.echo(orjson.dumps(value, default=str, option=orjson.OPT_INDENT_2).decode())

@@ -1,0 +1,19 @@
+"""Runs in the metrics snapshot and among the live changes of the page."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from shiftboss.extensions.runs.store import Runs
+
+if TYPE_CHECKING:
+    from shiftboss.db import Database, Row
+
+
+async def current_runs(db: Database) -> list[Row]:
+    return await db.family(Runs).active()
+
+
+async def changed_runs(db: Database, payloads: list[str]) -> list[tuple[str, Row]]:
+    return [("run", row) for row in await db.family(Runs).named([UUID(id) for id in payloads])]

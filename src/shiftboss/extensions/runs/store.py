@@ -1,0 +1,140 @@
+"""Tracked runs: one method per SQL function of the same name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID
+
+from shiftboss.db.connection import Row
+
+if TYPE_CHECKING:
+    from shiftboss.db.database import Database
+
+
+class StartedRun(NamedTuple):
+    """A run that was asked for; `created` is False when the same job was pending or running already."""
+
+    id: UUID
+    created: bool
+
+
+class Runs:
+    """Everything that can be asked of `worker_runs`."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    async def start_run(
+        self,
+        bot: str,
+        city: str | None = None,
+        category: str | None = None,
+        params: dict[str, Any] | None = None,
+        *,
+        queue: str = "default",
+        requested_by: str | None = None,
+    ) -> StartedRun:
+        """Make a run and the task that carries it out; the live one if the same job has one."""
+        return await self._started(
+            "SELECT * FROM shiftboss.start_run(%s, %s, %s, %s, %s, %s)",
+            [bot, city, category, params or {}, queue, requested_by],
+        )
+
+    async def retry_run(
+        self, id: UUID, *, queue: str = "default", requested_by: str | None = None
+    ) -> StartedRun:
+        """A new run that names the old one and goes on where that one stopped."""
+        return await self._started("SELECT * FROM shiftboss.retry_run(%s, %s, %s)", [id, queue, requested_by])
+
+    async def _started(self, sql: str, params: list[Any]) -> StartedRun:
+        row = await self._db.fetch_one(sql, params)
+        assert row is not None
+        return StartedRun(row["id"], row["created"])
+
+    async def cancel_run(self, id: UUID, reason: str | None = None) -> None:
+        """Stop it: at once while it waits, by asking its worker while it runs."""
+        await self._db.execute("SELECT shiftboss.cancel_run(%s, %s)", [id, reason])
+
+    async def task_of_run(self, id: UUID, queue: str = "default") -> UUID | None:
+        """The task that carries out a pending run, made now if there is none."""
+        row = await self._db.fetch_one("SELECT shiftboss.task_of_run(%s, %s) AS id", [id, queue])
+        return row["id"] if row else None
+
+    async def amend_run(
+        self, id: UUID, city: str | None, category: str | None, params: dict[str, Any]
+    ) -> UUID | None:
+        """Fill in what a pending run left open; its task, None if it has begun."""
+        row = await self._db.fetch_one(
+            "SELECT shiftboss.amend_run(%s, %s, %s, %s) AS id", [id, city, category, params]
+        )
+        return row["id"] if row else None
+
+    async def report_run(
+        self,
+        id: UUID,
+        lease: int,
+        percent: int,
+        counters: dict[str, Any] | None = None,
+        checkpoint: dict[str, Any] | None = None,
+        message: str | None = None,
+    ) -> bool:
+        """Tell how far a run is. False: the caller no longer holds it and must stop."""
+        row = await self._db.fetch_one(
+            "SELECT shiftboss.report_run(%s, %s, %s, %s, %s, %s) AS held",
+            [id, lease, percent, counters, checkpoint, message],
+        )
+        return bool(row and row["held"])
+
+    async def get(self, id: UUID) -> Row | None:
+        return await self._db.fetch_one("SELECT * FROM shiftboss.runs WHERE id = %s", [id])
+
+    async def named(self, ids: Sequence[UUID]) -> list[Row]:
+        """These runs as they are now."""
+        if not ids:
+            return []
+        return await self._db.fetch("SELECT * FROM shiftboss.runs WHERE id = ANY (%s)", [list(ids)])
+
+    async def kept(self, id: UUID) -> Row:
+        """Its counters, and the checkpoint where the run, or the one that it retries, stopped."""
+        row = await self._db.fetch_one(
+            "SELECT checkpoint, counters FROM public.worker_runs WHERE id = %s", [id]
+        )
+        return row or {}
+
+    async def active(self) -> list[Row]:
+        """Pending and running runs, oldest first."""
+        return await self._db.fetch(
+            "SELECT * FROM shiftboss.runs WHERE status IN ('pending', 'running') ORDER BY created_at, id"
+        )
+
+    async def latest_ended(self) -> list[Row]:
+        """Of each bot the latest run of the last week that has ended."""
+        return await self._db.fetch(
+            "SELECT DISTINCT ON (bot) * FROM (SELECT * FROM public.worker_runs"
+            " WHERE created_at > shiftboss.now() - interval '7 days' ORDER BY created_at DESC LIMIT 2000) r"
+            " WHERE status IN ('finished', 'failed') ORDER BY bot, finished_at DESC LIMIT 200"
+        )
+
+    async def list_runs(
+        self,
+        *,
+        bot: str | None = None,
+        status: str | None = None,
+        since: datetime | None = None,
+        limit: int = 50,
+        offset: int = 0,
+    ) -> list[Row]:
+        """Newest first."""
+        return await self._db.fetch(
+            "SELECT r.* FROM shiftboss.list_runs(%s, %s, %s, %s, %s) l JOIN shiftboss.runs r USING (id)"
+            " ORDER BY r.created_at DESC, r.id DESC",
+            [bot, status, since, limit, offset],
+        )
+
+    async def count_runs(
+        self, *, bot: str | None = None, status: str | None = None, since: datetime | None = None
+    ) -> int:
+        row = await self._db.fetch_one("SELECT shiftboss.count_runs(%s, %s, %s) AS n", [bot, status, since])
+        return row["n"] if row else 0
