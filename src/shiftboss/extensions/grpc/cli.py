@@ -1,0 +1,80 @@
+"""`shiftboss coordinator`: feed workers that have no database, over gRPC; and stand for leader."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from shiftboss.cli.output import LogLevel
+from shiftboss.extension import contributions
+from shiftboss.extensions.grpc.settings import CoordinatorSettings
+
+if TYPE_CHECKING:
+    from shiftboss.model.settings import Settings
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def coordinator(
+    host: Annotated[str | None, typer.Option("--host", help="listen here; default 127.0.0.1")] = None,
+    port: Annotated[int | None, typer.Option("--port", "-p", help="default 50051; 0: any free one")] = None,
+    require_token: Annotated[
+        bool | None,
+        typer.Option("--token/--no-token", help="ask workers for a token; not to is for loopback only"),
+    ] = None,
+    tls_cert: Annotated[Path | None, typer.Option("--tls-cert", help="certificate chain, PEM")] = None,
+    tls_key: Annotated[Path | None, typer.Option("--tls-key", help="its private key, PEM")] = None,
+    tls_client_ca: Annotated[
+        Path | None, typer.Option("--tls-client-ca", help="workers must show a certificate of this one")
+    ] = None,
+    log_level: LogLevel = "info",
+) -> None:
+    """Run one coordinator until Ctrl-C. Several may run at once; workers move to another when one goes.
+
+    Example: shiftboss coordinator --host 0.0.0.0 --tls-cert server.pem --tls-key server.key
+    """
+    from shiftboss.extensions.grpc.settings import CoordinatorSettings
+    from shiftboss.lifecycle.logs import configure_logs
+    from shiftboss.model.settings import Settings
+
+    chosen: dict[str, Any] = {
+        "host": host,
+        "port": port,
+        "require_token": require_token,
+        "tls_cert": tls_cert,
+        "tls_key": tls_key,
+        "tls_client_ca": tls_client_ca,
+    }
+    settings = Settings.load()
+    given = {key: value for key, value in chosen.items() if value is not None}
+    own = CoordinatorSettings.model_validate(CoordinatorSettings.of(settings).model_dump() | given)
+    configure_logs(log_level)
+    asyncio.run(_run(settings.model_copy(update={"coordinator": own})))
+
+
+async def _run(settings: Settings) -> None:
+    from shiftboss.db import Database
+    from shiftboss.extensions.grpc.auth import DatabaseTokens
+    from shiftboss.extensions.grpc.server import Coordinator
+    from shiftboss.leader.autoscaler import configure
+    from shiftboss.leader.duties import candidate
+    from shiftboss.lifecycle.signals import stop_on_signals
+    from shiftboss.lifecycle.waiting import when_up
+
+    database, chosen = settings.database, CoordinatorSettings.of(settings)
+    async with await when_up(lambda: Database.open(database.url, data_dir=settings.data_dir)) as db:
+        await db.installation.own()
+        await configure(db, settings.autoscale)
+        tokens = DatabaseTokens(db) if chosen.require_token else None
+        coordinator = Coordinator(db, chosen, tokens, listen_url=database.direct_url)
+        async with AsyncExitStack() as parts:
+            parts.enter_context(stop_on_signals(coordinator.request_stop))
+            companions = [make(db, settings) for make in contributions("companions")]
+            for part in (candidate(db, settings), *companions, coordinator):
+                await parts.enter_async_context(part)
+            await coordinator.wait()

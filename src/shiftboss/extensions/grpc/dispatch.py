@@ -1,0 +1,212 @@
+"""The dispatcher: sees what waits and who is free, lets the scheduler decide, and hands out."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from shiftboss.db import Database
+from shiftboss.db.listen import listen
+from shiftboss.extensions.grpc import codec
+from shiftboss.extensions.grpc.registry import Registry
+from shiftboss.extensions.grpc.scheduler import Fairness, Lane, Plan, Snapshot, schedule
+from shiftboss.extensions.grpc.session import Held, Session
+from shiftboss.extensions.grpc.settings import CoordinatorSettings
+from shiftboss.extensions.grpc.store import Fleet
+from shiftboss.extensions.grpc.timings import Timings
+from shiftboss.lifecycle import Service, sleep, ticks
+from shiftboss.log import get_logger
+from shiftboss.model.errors import DatabaseError, TasksLocked
+from shiftboss.model.task import Claimed
+from shiftboss.worker.sleeper import Sleeper
+from shiftboss.worker.source import Marks
+
+log = get_logger(__name__)
+
+MOST_PER_PASS = 2000
+ANNOUNCE_SECONDS = 5.0
+AT_ONCE = timedelta(0)
+
+
+class Dispatcher(Service):
+    """One pass whenever something changed: tasks came in, slots became free. Polling behind it."""
+
+    def __init__(
+        self, db: Database, registry: Registry, settings: CoordinatorSettings, name: str, listen_url: str
+    ) -> None:
+        super().__init__()
+        self.timings = Timings()
+        self._db = db
+        self._registry = registry
+        self._settings = settings
+        self._name = name
+        self._listen_url = listen_url
+        self._wake = asyncio.Event()
+        self._sleeper = Sleeper(db, self._wake.set)
+        self._contended = False
+        self._marks = Marks()
+        self._turn = 0
+        self._announced = 0.0
+        self._fairness = Fairness()
+
+    def wake(self) -> None:
+        self._wake.set()
+
+    async def run(self) -> None:
+        await self._db.family(Fleet).detach(self._name)
+        self.ready()
+        helpers = [
+            asyncio.create_task(work, name=name)
+            for name, work in {"ear": self._listen(), "watch": self._watch()}.items()
+        ]
+        try:
+            while not self.stopping.is_set():
+                await sleep(self._settings.poll_seconds, self._wake, self.stopping)
+                self._wake.clear()
+                await self._pass()
+        finally:
+            for helper in helpers:
+                helper.cancel()
+            await asyncio.gather(*helpers, return_exceptions=True)
+            await self._sleeper.close()
+            with suppress(DatabaseError):
+                await self._db.family(Fleet).detach(self._name)
+                await self._db.family(Fleet).withdraw_coordinator(self._name)
+
+    async def _listen(self) -> None:
+        async for notice in listen(self._listen_url, ["shiftboss_tasks", "shiftboss_orders"]):
+            if notice.channel == "shiftboss_orders":
+                session = self._registry.get(notice.payload)
+                if session is not None and session.outbox is not None:
+                    session.outbox.beat_now()
+            else:
+                self._sleeper.notice(notice.payload)
+
+    async def _watch(self) -> None:
+        """Take back what was not accepted in time, and see who is paused, draining or unwell."""
+        async for _ in ticks(min(1.0, self._settings.accept_seconds / 4), self.stopping):
+            try:
+                await self._withdraw()
+                await self._look_after()
+                if time.monotonic() >= self._announced + ANNOUNCE_SECONDS:
+                    self._announced = time.monotonic()
+                    self._registry.tidy()
+                    await self._announce()
+            except DatabaseError as error:
+                log.warning("the watch could not reach the database", error=error.message)
+            except Exception:
+                log.exception("the watch failed")
+
+    async def _withdraw(self) -> None:
+        now = time.monotonic()
+        for session in self._registry.connected():
+            late = session.overdue(now)
+            if late and session.outbox is not None:
+                session.lapse()
+                session.outbox.withdraw(late)
+                log.warning("assignments not accepted", worker_id=session.worker_id, count=len(late))
+                await self.put_back(session.drop(late), f"{session.worker_id} did not accept it in time")
+                self._announced = 0.0  # `why` should know at once
+
+    async def _look_after(self) -> None:
+        connected = {session.worker_id: session for session in self._registry.connected()}
+        if not connected:
+            return
+        for row in await self._db.family(Fleet).standing(list(connected)):
+            profile = connected[row["id"]].profile
+            profile.open = not (row["paused"] or row["draining"])
+            profile.health = row["status"]
+
+    async def put_back(self, held: Sequence[Held], reason: str, delay: timedelta = AT_ONCE) -> None:
+        """Back to the queue, without spending an attempt."""
+        if held:
+            # A locked one comes back later: the next beat of its worker, or the rescuer, gives it back.
+            with suppress(TasksLocked):
+                await self._db.tasks.defer(held, [delay] * len(held), [reason] * len(held))
+            self.wake()
+
+    async def _pass(self) -> None:
+        sessions = [session for session in self._registry.connected() if session.free]
+        free = sum(session.free for session in sessions)
+        if not free:
+            self._sleeper.found(True)  # no task could be given out: no need to be told of one
+            return
+        try:
+            began = time.perf_counter()
+            limit, marks = min(free, MOST_PER_PASS), self._marks.take()
+            lanes = await self._waiting(limit, marks)
+            read = time.perf_counter()
+            plan = self._decide(lanes)
+            decided = time.perf_counter()
+            given = await self._assign(plan)
+            self.timings.passed(read - began, decided - read, time.perf_counter() - decided, len(given))
+            self._contended = len(given) < len(plan.assignments)
+            if not self._contended:  # else tasks that were passed over lie before those that were given
+                self._marks.learn(given, limit, marks is not None, read - began)
+            if not lanes and marks is not None:  # tasks that were committed late may lie before the marks
+                asyncio.get_running_loop().call_later(self._marks.due(), self.wake)
+            self._sleeper.found(bool(plan.assignments))
+            if given:
+                self.wake()  # there may be more
+            elif plan.assignments:
+                asyncio.get_running_loop().call_later(0.05, self.wake)  # all of it was snatched away
+        except DatabaseError as error:
+            log.warning("the dispatcher could not reach the database", error=error.message)
+        except Exception:  # otherwise the caller would wait forever
+            log.exception("a pass failed")
+
+    async def _waiting(self, limit: int, marks: Mapping[int, datetime] | None = None) -> list[Lane]:
+        """The heads of the lanes. When another coordinator took what this one had picked, both look at the
+        same heads: then each starts at a random place a little further on."""
+        rows = await self._db.family(Fleet).waiting(limit * 4 if self._contended else limit, marks)
+        lanes = []
+        for row in rows:
+            skip = random.randint(0, max(len(row["ids"]) - limit, 0))
+            row["ids"], row["regions"] = row["ids"][skip:], row["regions"][skip:]
+            lanes.append(Lane(**row))
+        return lanes
+
+    def _decide(self, lanes: list[Lane]) -> Plan:
+        workers = [session.candidate() for session in self._registry.connected()]
+        plan = schedule(Snapshot(workers, lanes, self._turn, self._fairness))
+        self._turn, self._fairness = plan.turn, plan.fairness
+        for worker_id, turn in plan.turns.items():
+            if (session := self._registry.get(worker_id)) is not None:
+                session.profile.turn = turn
+        return plan
+
+    async def _assign(self, plan: Plan) -> list[Claimed]:
+        if not plan.assignments:
+            return []
+        ids = [one.task for one in plan.assignments]
+        given = await self._db.family(Fleet).assign_each(ids, [one.worker for one in plan.assignments])
+        by_worker: dict[str, list[Claimed]] = defaultdict(list)
+        for worker_id, task in given:
+            by_worker[worker_id].append(task)
+        for worker_id, tasks in by_worker.items():
+            await self._deliver(self._registry.get(worker_id), tasks)
+        return [task for _, task in given]
+
+    async def _deliver(self, session: Session | None, tasks: list[Claimed]) -> None:
+        ids: list[UUID] = [task.id for task in tasks]
+        if session is None or session.outbox is None:  # it went while the database was asked
+            await self.put_back([(task.id, task.lease) for task in tasks], "its worker went away")
+            return
+        until = time.monotonic() + self._settings.accept_seconds
+        session.give([codec.assignment(task) for task in tasks], ids, until)
+
+    async def _announce(self) -> None:
+        """Tell the database that this coordinator lives, its timings, and for `why` what it cannot serve."""
+        lanes = await self._waiting(1)
+        workers = [session.candidate() for session in self._registry.connected()]
+        plan = schedule(Snapshot(workers, lanes, self._turn, self._fairness))
+        reasons = {lane: (why.reason, why.detail) for lane, why in plan.reasons.items()}
+        await self._db.family(Fleet).announce_coordinator(
+            self._name, len(workers), self.timings.as_json(), reasons
+        )

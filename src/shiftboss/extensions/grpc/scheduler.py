@@ -1,0 +1,223 @@
+"""Who gets what: a pure function of a snapshot. No clock, no I/O, no memory but what it is given.
+
+Filter by capability and health. Tasks go by priority, then in turn between tenants (or queues, for tasks
+of nobody) by weight. Workers of the task's region come first, fast ones first for high priorities, then the
+least loaded, then the least special, so that specialists stay free, then each in turn.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heapreplace
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from shiftboss.extensions.grpc.pool import Candidate, Entry, Pool
+from shiftboss.model.task import Priority
+
+
+@dataclass(slots=True)
+class Lane:
+    """The head of one FIFO: tasks alike but for their region."""
+
+    lane: int
+    queue: str
+    task_type: str
+    priority: int
+    tenant: str | None
+    weight: float
+    requires: Mapping[str, Any] | None
+    ids: Sequence[UUID]
+    regions: Sequence[str | None]
+
+    @property
+    def flow(self) -> str:
+        """Whose turn it takes."""
+        return f"queue {self.queue}" if self.tenant is None else f"tenant {self.tenant}"
+
+
+@dataclass(slots=True)
+class Fairness:
+    """How much each flow has had, in virtual time: the next turn is that of the flow with the least."""
+
+    now: float = 0.0
+    had: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """All that a decision rests on. `turn` counts assignments, for round-robin over many passes."""
+
+    workers: Sequence[Candidate]
+    lanes: Sequence[Lane]
+    turn: int = 0
+    fairness: Fairness = field(default_factory=Fairness)
+
+
+class Why(NamedTuple):
+    """Why a lane is not, or not wholly, served."""
+
+    reason: str
+    detail: str
+
+
+class Given(NamedTuple):
+    task: UUID
+    worker: str
+
+
+@dataclass(slots=True)
+class Plan:
+    """The decision, why some lanes were left, and what the next snapshot should carry on."""
+
+    assignments: list[Given]
+    reasons: dict[int, Why]
+    turn: int
+    turns: dict[str, int]
+    fairness: Fairness
+
+
+@dataclass(slots=True)
+class _Flow:
+    """The lanes of one tenant or queue at one priority, served in turn."""
+
+    name: str
+    had: float
+    share: float
+    lanes: deque[_Cursor] = field(default_factory=deque)
+
+
+class _Cursor:
+    """How far a lane has been given out, and to whom it may go: a heap of workers for each region."""
+
+    __slots__ = ("at", "end", "heaps", "lane", "mask")
+
+    def __init__(self, lane: Lane, mask: int) -> None:
+        self.lane, self.mask, self.at, self.end = lane, mask, 0, len(lane.ids)
+        self.heaps: dict[str | None, list[Entry]] = {}
+
+
+def schedule(snapshot: Snapshot) -> Plan:
+    """Assign as many of the waiting tasks as there are slots for."""
+    pool = Pool(snapshot.workers)
+    round = _Round(pool, snapshot)
+    for priority in sorted({lane.priority for lane in snapshot.lanes}, reverse=True):
+        round.serve([lane for lane in snapshot.lanes if lane.priority == priority])
+    return Plan(round.assignments, round.reasons, round.turn, round.turns(), round.fairness())
+
+
+class _Round:
+    """One pass, priority after priority."""
+
+    def __init__(self, pool: Pool, snapshot: Snapshot) -> None:
+        self.assignments: list[Given] = []
+        self.reasons: dict[int, Why] = {}
+        self.turn = snapshot.turn
+        self._pool = pool
+        self._now = snapshot.fairness.now
+        self._had = dict(snapshot.fairness.had)
+        self._heaps: dict[tuple[int, bool, str | None], list[Entry]] = {}
+        self._used: set[int] = set()
+
+    def serve(self, lanes: Sequence[Lane]) -> None:
+        """Flows take turns: the one that has had least comes next."""
+        flows = [(flow.had, n, flow) for n, flow in enumerate(self._flows(lanes))]
+        heapify(flows)
+        while flows:
+            had, n, flow = flows[0]
+            cursor = flow.lanes[0]
+            if not self._give(cursor):
+                flow.lanes.popleft()
+                if not flow.lanes:
+                    heappop(flows)
+                continue
+            if had > self._now:
+                self._now = had
+            self._had[flow.name] = had + flow.share
+            if cursor.at == cursor.end:
+                flow.lanes.popleft()
+            elif len(flow.lanes) > 1:
+                flow.lanes.rotate(-1)
+            if flow.lanes:
+                heapreplace(flows, (had + flow.share, n, flow))
+            else:
+                heappop(flows)
+
+    def _flows(self, lanes: Sequence[Lane]) -> list[_Flow]:
+        flows: dict[str, _Flow] = {}
+        for lane in lanes:
+            cursor = _Cursor(lane, self._pool.capable(lane.queue, lane.task_type, lane.requires))
+            if not cursor.mask & self._pool.ready:
+                self.reasons[lane.lane] = self._why(lane, cursor.mask)
+                continue
+            name = lane.flow
+            if name not in flows:
+                # who was away comes back without credit, so that it cannot take everything
+                flows[name] = _Flow(name, max(self._had.get(name, 0.0), self._now), 1 / lane.weight)
+            flows[name].lanes.append(cursor)
+        return list(flows.values())
+
+    def _give(self, cursor: _Cursor) -> bool:
+        """Hand the lane's next task to the best worker; False: nobody has a slot for this lane."""
+        lane, at = cursor.lane, cursor.at
+        region = lane.regions[at]
+        heap = cursor.heaps.get(region)
+        if heap is None:
+            heap = cursor.heaps[region] = self._heap(cursor.mask, lane.priority >= Priority.HIGH, region)
+        index = self._best(heap)
+        if index is None:
+            self.reasons[lane.lane] = self._why(lane, cursor.mask)
+            return False
+        self.assignments.append(Given(lane.ids[at], self._pool.workers[index].id))
+        cursor.at = at + 1
+        return True
+
+    def _heap(self, mask: int, urgent: bool, region: str | None) -> list[Entry]:
+        key = (mask, urgent, region)
+        if key not in self._heaps:
+            self._heaps[key] = self._pool.queue(mask, urgent, region)
+        return self._heaps[key]
+
+    def _best(self, heap: list[Entry]) -> int | None:
+        """Take a slot of the best worker. An entry that went stale is put in its place when it comes up."""
+        pool = self._pool
+        free, turns = pool.free, pool.turns
+        while heap:
+            rank, _, special, turn, index = heap[0]
+            if not free[index]:
+                heappop(heap)
+                continue
+            if turn != turns[index]:
+                heapreplace(heap, (rank, pool.load[index], special, turns[index], index))
+                continue
+            self.turn = turn = self.turn + 1
+            self._used.add(index)
+            load = pool.take(index, turn)
+            heapreplace(heap, (rank, load, special, turn, index))
+            return index
+        return None
+
+    def _why(self, lane: Lane, mask: int) -> Why:
+        pool = self._pool
+        if not mask:
+            return Why("no capable worker", pool.lacking(lane.queue, lane.task_type, lane.requires))
+        able = [pool.workers[i] for i in pool.indexes(mask)]
+        silent = sum(worker.silent for worker in able)
+        quiet = f"; {silent} let an assignment lapse and have not spoken since" if silent else ""
+        usable = [worker for worker in able if worker.usable and not worker.silent]
+        if usable:
+            slots = sum(worker.slots for worker in usable)
+            taken = f"all {slots} slots of the {len(usable)} workers that could do it are taken"
+            return Why("busy", taken + quiet)
+        shut = len(able) - silent
+        closed = f"; {shut} are paused, draining or unhealthy" if shut else ""
+        return Why("paused" if shut else "silent", f"{len(able)} workers could do it{quiet}{closed}")
+
+    def turns(self) -> dict[str, int]:
+        return {self._pool.workers[i].id: self._pool.turns[i] for i in self._used}
+
+    def fairness(self) -> Fairness:
+        """Flows at or behind the present are as good as new: only those ahead of it are remembered."""
+        return Fairness(self._now, {flow: had for flow, had in self._had.items() if had > self._now})

@@ -1,0 +1,184 @@
+"""The Fleet service: each call checked, answered from the batch it went into."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+from uuid import UUID
+
+import grpc
+
+from shiftboss.extensions.grpc import codec
+from shiftboss.extensions.grpc.auth import Authenticator
+from shiftboss.extensions.grpc.batcher import Batcher
+from shiftboss.extensions.grpc.durable import DurableCalls
+from shiftboss.extensions.grpc.enqueuing import Enqueuing
+from shiftboss.extensions.grpc.proto import fleet_pb2 as pb
+from shiftboss.extensions.grpc.refusals import (
+    Context,
+    Refused,
+    answering,
+    invalid,
+    must_wait_for,
+    unknown_worker,
+)
+from shiftboss.extensions.grpc.session import Session
+from shiftboss.extensions.grpc.store import Ended, Fleet
+from shiftboss.extensions.grpc.streams import Parts, Streams
+from shiftboss.model.errors import TasksLocked
+from shiftboss.model.worker import Orders
+
+Answer = tuple[set[UUID], frozenset[UUID]]
+"""Of one batch of reports: the stale tasks, and those that another session has locked."""
+
+
+class FleetService(DurableCalls):
+    """What proto/shiftboss/v1/fleet.proto promises."""
+
+    def __init__(self, parts: Parts, authenticator: Authenticator | None = None) -> None:
+        self._db, self._registry, self._dispatcher, self._settings, self._name, self._installation = parts
+        self.streams = Streams(parts)
+        self._enqueuing = Enqueuing(parts.db, authenticator)
+        self._beats: Batcher[dict[str, Any], Orders | None] = Batcher(self._beat_all, gather=0.02)
+        self._reports: Batcher[list[Ended], Answer] = Batcher(self._report_all, limit=200)
+
+    @answering
+    async def RegisterWorker(
+        self, request: pb.RegisterWorkerRequest, context: Context
+    ) -> pb.RegisterWorkerResponse:
+        if request.protocol_version != codec.PROTOCOL:
+            raise Refused(
+                grpc.StatusCode.FAILED_PRECONDITION,
+                f"protocol version {request.protocol_version} is not spoken here, {codec.PROTOCOL} is;"
+                " set protocol_version, or use a worker of this coordinator's release",
+            )
+        member = codec.member(request, self._settings.lease_seconds)
+        session, resumed = await self._registry.enroll(member, request.session)
+        return pb.RegisterWorkerResponse(
+            session=session,
+            heartbeat_seconds=min(self._settings.heartbeat_seconds, member.lease_seconds / 3),
+            lease_seconds=member.lease_seconds,
+            resumed=resumed,
+            coordinator=self._name,
+            installation=self._installation,
+        )
+
+    @answering
+    async def Heartbeat(self, request: pb.HeartbeatRequest, context: Context) -> pb.HeartbeatResponse:
+        session = await self._registry.session(request.worker_id, request.session)
+        beat: dict[str, Any] = {
+            "id": session.worker_id,
+            "session": session.secret.hex(),
+            "leases": list(request.leases),
+            # A worker that was cut off has dropped what it held, and does not name it any more.
+            "given": list(session.held),
+        }
+        if request.HasField("resource_usage"):
+            beat["usage"] = codec.usage(request.resource_usage)
+        orders = await self._beats.submit(beat)
+        if orders is None:
+            self._registry.end(session, "the worker is not registered any more")
+            raise unknown_worker(request.worker_id)
+        self._heed(session, orders)
+        lost = set(orders.lost).intersection(request.leases)
+        return pb.HeartbeatResponse(
+            paused=orders.paused, draining=orders.draining, cancel=orders.cancel, lost=lost
+        )
+
+    def _heed(self, session: Session, orders: Orders) -> None:
+        session.profile.open = not (orders.paused or orders.draining)
+        if orders.lost:
+            session.drop(orders.lost)
+            self._dispatcher.wake()
+
+    async def _beat_all(self, beats: Sequence[dict[str, Any]]) -> list[Orders | None]:
+        latest = {beat["id"]: beat for beat in beats}
+        orders = await self._db.family(Fleet).beats([latest[id] for id in sorted(latest)])
+        return [orders.get(beat["id"]) for beat in beats]
+
+    async def AssignTask(
+        self, request_iterator: AsyncIterator[pb.AssignTaskRequest], context: Context
+    ) -> None:
+        await self.streams.serve(request_iterator, context)
+
+    @answering
+    async def ReportProgress(
+        self, request: pb.ReportProgressRequest, context: Context
+    ) -> pb.ReportProgressResponse:
+        session = await self._registry.session(request.worker_id, request.session)
+        items = {(one.held.task_id, one.held.lease): one for one in request.progress}
+        held = [codec.held(one.held) for one in items.values()]
+        await self._own(session, held)
+        percents = [min(one.percent, 99) for one in items.values()]
+        messages = [codec.plain(one.message) or None for one in items.values()]
+        stale = await self._db.tasks.progress(held, percents, messages) if held else []
+        return pb.ReportProgressResponse(stale=map(str, stale))
+
+    @answering
+    async def ReportLogs(self, request: pb.ReportLogsRequest, context: Context) -> pb.ReportLogsResponse:
+        session = await self._registry.session(request.worker_id, request.session)
+        lines = [codec.log_line(one) for one in request.lines[: codec.MAX_LINES]]
+        own = set(await self._db.family(Fleet).attempted(session.worker_id, {line.task_id for line in lines}))
+        ended = [codec.uuid(id, "ended") for id in request.ended[: codec.MAX_LINES]]
+        await self._db.logs.append(
+            [line for line in lines if line.task_id in own], [id for id in ended if id in own]
+        )
+        return pb.ReportLogsResponse()
+
+    @answering
+    async def ReportCompletion(
+        self, request: pb.ReportCompletionRequest, context: Context
+    ) -> pb.ReportCompletionResponse:
+        if request.installation not in ("", self._installation):
+            raise Refused(
+                grpc.StatusCode.FAILED_PRECONDITION,
+                f"these tasks belong to installation {request.installation!r}, not to this one",
+            )
+        session = await self._registry.session(request.worker_id, request.session)
+        ended = codec.ended(session.worker_id, request.completions)
+        if not ended:
+            return pb.ReportCompletionResponse()
+        await self._own(session, [(one.id, one.lease) for one in ended])
+        stale, locked = await self._reports.submit(ended)
+        locked = locked.intersection(one.id for one in ended)
+        session.drop(
+            one.lease for one in ended if session.held.get(one.lease) == one.id and one.id not in locked
+        )
+        self._dispatcher.wake()
+        if locked:
+            raise must_wait_for(TasksLocked(locked))
+        return pb.ReportCompletionResponse(stale=[str(one.id) for one in ended if one.id in stale])
+
+    async def _report_all(self, reports: Sequence[list[Ended]]) -> list[Answer]:
+        """One transaction for what came in together; a stale lease is only ever its own reporter's."""
+        every = {one[:3]: one for report in reports for one in report}
+        try:
+            answer: Answer = await self._db.family(Fleet).report(list(every.values())), frozenset()
+        except TasksLocked as error:
+            answer = set(error.stale), error.ids
+        return [answer] * len(reports)
+
+    @answering
+    async def UnregisterWorker(
+        self, request: pb.UnregisterWorkerRequest, context: Context
+    ) -> pb.UnregisterWorkerResponse:
+        session = await self._registry.current(request.worker_id, request.session)
+        returned = await self._db.workers.leave(session.worker_id)
+        await self._db.family(Fleet).detach(self._name, session.worker_id)
+        self._registry.end(session, "the worker unregistered")
+        return pb.UnregisterWorkerResponse(returned_tasks=returned or 0)
+
+    @answering
+    async def EnqueueTask(self, request: pb.EnqueueTaskRequest, context: Context) -> pb.EnqueueTaskResponse:
+        return await self._enqueuing.enqueue(request, context)
+
+    @answering
+    async def GetWorkerHealth(
+        self, request: pb.GetWorkerHealthRequest, context: Context
+    ) -> pb.GetWorkerHealthResponse:
+        if "\x00" in request.worker_id:
+            raise invalid("worker_id holds a NUL character")
+        rows = await self._db.workers.health(request.worker_id or None)
+        if request.worker_id and not rows:
+            raise unknown_worker(request.worker_id)
+        return pb.GetWorkerHealthResponse(workers=[codec.health(row) for row in rows])

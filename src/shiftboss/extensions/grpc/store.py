@@ -1,0 +1,241 @@
+"""What a coordinator asks of the database for the many workers it speaks for: one method per SQL function."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID
+
+from psycopg.rows import args_row
+from psycopg.types.json import Jsonb
+
+from shiftboss.db.connection import Row
+from shiftboss.db.locks import BOUNDED, deliver
+from shiftboss.db.payload import UnparsedLoader
+from shiftboss.model.task import Claimed
+from shiftboss.model.worker import Member, Orders
+
+if TYPE_CHECKING:
+    from shiftboss.db import Database
+
+
+WAITING = (
+    "SELECT lane, queue, task_type, priority, tenant, weight, requires::text, ids, regions"
+    " FROM shiftboss.waiting(%s, %s, %s)"
+)
+ASSIGN_EACH = "SELECT worker_id, (task).* FROM shiftboss.assign_each(%s::uuid[], %s)"
+
+
+REPORT = (
+    "SELECT shiftboss.report(%s, %s::uuid[], %s::bigint[], %s, %s::text[],"  # noqa: S608 - our own words
+    f" %s::float8[], %s::float8[], %s::boolean[]) AS stale FROM {BOUNDED}"
+)
+
+
+class Ended(NamedTuple):
+    """How one attempt of one worker ended, as `shiftboss.report` takes it."""
+
+    worker_id: str
+    id: UUID
+    lease: int
+    outcome: str
+    text: str | None
+    seconds: float
+    delay: float
+    final: bool
+
+
+class Enrolled(NamedTuple):
+    taken: bool
+    resumed: bool
+
+
+class Fleet:
+    """Sessions, batches of beats, assignments and reports, and how workers are."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    async def enroll(self, member: Member, secret: bytes, former: bytes | None, fresh: timedelta) -> Enrolled:
+        """Join through a coordinator; with the secret of the former session, go on with it."""
+        row = await self._db.fetch_one(
+            "SELECT * FROM shiftboss.enroll(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
+            [
+                member.id,
+                secret,
+                former,
+                fresh,
+                member.queues,
+                member.capabilities.as_json(),
+                member.resource_limits.as_json(),
+                member.region,
+                member.host,
+                member.pid,
+                member.version,
+                member.incarnation,
+                timedelta(seconds=member.lease_seconds),
+                member.metadata,
+            ],
+        )
+        assert row is not None
+        enrolled = Enrolled(**row)
+        if member.schemas and not enrolled.taken:
+            await self._db.schemas.publish(member.id, member.schemas)
+        return enrolled
+
+    async def session(self, worker_id: str) -> Row | None:
+        """A worker's session: its secret, the worker's row, and the tasks it holds as (id, lease)."""
+        return await self._db.fetch_one(
+            "SELECT s.secret, w.*, ARRAY(SELECT t.id FROM public.tasks t WHERE t.status = 'In Progress'"
+            " AND t.worker_id = w.id ORDER BY t.lease) AS held_ids,"
+            " ARRAY(SELECT t.lease FROM public.tasks t WHERE t.status = 'In Progress'"
+            " AND t.worker_id = w.id ORDER BY t.lease) AS held_leases"
+            " FROM shiftboss.sessions s JOIN public.workers w ON w.id = s.worker_id WHERE s.worker_id = %s",
+            [worker_id],
+        )
+
+    async def attach(self, worker_id: str, coordinator: str) -> None:
+        """Its stream is open at this coordinator."""
+        await self._db.execute(
+            "UPDATE shiftboss.sessions SET coordinator = %s, attached_at = shiftboss.now()"
+            " WHERE worker_id = %s",
+            [coordinator, worker_id],
+        )
+
+    async def detach(self, coordinator: str, worker_id: str | None = None) -> None:
+        """No stream is open there any more, of one worker or of any."""
+        await self._db.execute(
+            "UPDATE shiftboss.sessions SET coordinator = NULL WHERE coordinator = %(c)s"
+            " AND (%(w)s::text IS NULL OR worker_id = %(w)s)",
+            {"c": coordinator, "w": worker_id},
+        )
+
+    async def beats(self, beats: Sequence[dict[str, Any]]) -> dict[str, Orders]:
+        """Beats of many workers; the orders of each that is known."""
+        rows = await self._db.fetch("SELECT * FROM shiftboss.beats(%s)", [Jsonb(list(beats))])
+        return {row.pop("id"): Orders(known=True, **row) for row in rows}
+
+    async def waiting(self, limit: int, marks: Mapping[int, datetime] | None = None) -> list[Row]:
+        """The head of each lane that may be worked on now."""
+        lanes, times = (list(marks), list(marks.values())) if marks else (None, None)
+        rows = await self._db.fetch(WAITING, [limit, lanes, times])
+        for row in rows:
+            if row["requires"] is not None:  # PostgreSQL's numbers are longer than any of ours
+                row["requires"] = json.loads(row["requires"], parse_int=float)
+        return rows
+
+    async def assign_each(self, ids: Sequence[UUID], workers: Sequence[str]) -> list[tuple[str, Claimed]]:
+        """Give each task to its worker, as far as both still stand; their JSON stays text."""
+        async with (
+            self._db.connection() as conn,
+            conn.cursor(row_factory=args_row(_given), binary=True) as cursor,
+        ):
+            cursor.adapters.register_loader("jsonb", UnparsedLoader)
+            await cursor.execute(ASSIGN_EACH, [_array(id.hex for id in ids), list(workers)])
+            return await cursor.fetchall()
+
+    async def foreign_leases(self, worker_id: str, held: Sequence[tuple[UUID, int]]) -> list[UUID]:
+        """Those that somebody else holds by that very lease."""
+        ids, leases = [id for id, _ in held], [lease for _, lease in held]
+        row = await self._db.fetch_one(
+            "SELECT shiftboss.foreign_leases(%s, %s, %s) AS ids", [worker_id, ids, leases]
+        )
+        return row["ids"] if row else []
+
+    async def held_by(self, worker_id: str, held: Sequence[tuple[UUID, int]]) -> set[UUID]:
+        """Of these, the tasks that this worker holds by that lease now."""
+        rows = await self._db.fetch(
+            "SELECT t.id FROM unnest(%s::uuid[], %s::bigint[]) u (id, lease)"
+            " JOIN public.tasks t ON t.id = ANY (ARRAY[u.id]) AND t.lease = u.lease"
+            " WHERE t.worker_id = %s AND t.status = 'In Progress'",
+            [[id for id, _ in held], [lease for _, lease in held], worker_id],
+        )
+        return {row["id"] for row in rows}
+
+    async def work(
+        self, queues: Sequence[str] | None, requires: Row | None, age: timedelta
+    ) -> tuple[int, int]:
+        """How many tasks have been ready for that long, and how many run; up to 10,000 of each lane."""
+        row = await self._db.fetch_one(
+            "SELECT * FROM shiftboss.work_at_hand(%s, %s, %s)", [queues, requires, age]
+        )
+        return (int(row["ready"]), int(row["running"])) if row else (0, 0)
+
+    async def attempted(self, worker_id: str, ids: Iterable[UUID]) -> list[UUID]:
+        """Those of these tasks that this worker holds, or was the last to hold."""
+        rows = await self._db.fetch(
+            "SELECT id FROM public.tasks WHERE id = ANY (%s) AND %s IN (worker_id, last_worker_id)",
+            [list(ids), worker_id],
+        )
+        return [row["id"] for row in rows]
+
+    async def report(self, ended: Sequence[Ended]) -> set[UUID]:
+        """End attempts of many workers and count them; the stale ids.
+
+        Raises TasksLocked when another session has locked some of the tasks; the others are ended.
+        """
+
+        async def send(places: Sequence[int]) -> list[UUID]:
+            return await self._report([ended[n] for n in places])
+
+        return set(await deliver(self._db, [one.id for one in ended], send))
+
+    async def _report(self, ended: Sequence[Ended]) -> list[UUID]:
+        row = await self._db.fetch_one(
+            REPORT,
+            [
+                [one.worker_id for one in ended],
+                _array(one.id.hex for one in ended),
+                _array(str(one.lease) for one in ended),
+                [one.outcome for one in ended],
+                [one.text for one in ended],
+                _array(repr(one.seconds) for one in ended),
+                _array(repr(one.delay) for one in ended),
+                _array(str(one.final) for one in ended),
+            ],
+        )
+        stale: list[UUID] = row["stale"] if row else []
+        return stale
+
+    async def announce_coordinator(
+        self, name: str, workers: int, figures: dict[str, Any], reasons: Mapping[int, tuple[str, str]]
+    ) -> None:
+        """A sign of life, with figures, and why lanes wait that cannot be served now."""
+        words = [reason for reason, _ in reasons.values()]
+        details = [detail for _, detail in reasons.values()]
+        await self._db.execute(
+            "SELECT shiftboss.announce_coordinator(%s, %s, %s, %s, %s::bigint[], %s::text[], %s::text[])",
+            [name, os.getpid(), workers, figures, list(reasons), words, details],
+        )
+
+    async def withdraw_coordinator(self, name: str) -> None:
+        """It ends."""
+        await self._db.execute("SELECT shiftboss.withdraw_coordinator(%s)", [name])
+
+    async def coordinators(self) -> list[Row]:
+        """Coordinators that gave a sign of life lately, with their figures."""
+        return await self._db.fetch(
+            "SELECT * FROM shiftboss.coordinators WHERE seen_at > shiftboss.now() - interval '30 seconds'"
+            " ORDER BY name"
+        )
+
+    async def standing(self, worker_ids: Sequence[str]) -> list[Row]:
+        """Whether each may be given tasks now."""
+        return await self._db.fetch(
+            "SELECT w.id, w.paused, w.draining OR shiftboss.ending(w) AS draining, h.status"
+            " FROM public.workers w JOIN shiftboss.worker_health h ON h.worker_id = w.id"
+            " WHERE w.id = ANY (%s)",
+            [list(worker_ids)],
+        )
+
+
+def _given(worker_id: str, *task: Any) -> tuple[str, Claimed]:
+    return worker_id, Claimed(*task)
+
+
+def _array(words: Iterable[str]) -> str:
+    """An array of words that need no quotes, written out: the driver's dumper takes much longer for it."""
+    return "{" + ",".join(words) + "}"

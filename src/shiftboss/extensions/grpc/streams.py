@@ -1,0 +1,141 @@
+"""The AssignTask stream: free slots, acceptances and refusals come up, assignments go down."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from datetime import timedelta
+from typing import NamedTuple
+
+import grpc
+
+from shiftboss.db import Database
+from shiftboss.extensions.grpc import codec
+from shiftboss.extensions.grpc.dispatch import Dispatcher
+from shiftboss.extensions.grpc.proto import fleet_pb2 as pb
+from shiftboss.extensions.grpc.refusals import Context, Refused, TooFast, answering, invalid, readable
+from shiftboss.extensions.grpc.registry import Registry
+from shiftboss.extensions.grpc.session import Outbox, Session
+from shiftboss.extensions.grpc.settings import CoordinatorSettings
+from shiftboss.extensions.grpc.store import Fleet
+from shiftboss.log import get_logger
+from shiftboss.model.errors import DatabaseError
+
+log = get_logger(__name__)
+Requests = AsyncIterator[pb.AssignTaskRequest]
+
+AFTER_A_REFUSAL = timedelta(seconds=1)
+
+
+class Parts(NamedTuple):
+    """What the calls of one coordinator work with."""
+
+    db: Database
+    registry: Registry
+    dispatcher: Dispatcher
+    settings: CoordinatorSettings
+    name: str
+    installation: str
+
+
+class Streams:
+    """One reader and one writer per connected worker."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._db, self._registry, self._dispatcher, self._settings, self._name, _ = parts
+
+    @answering
+    async def serve(self, requests: Requests, context: Context) -> None:
+        """Until the worker hangs up, stops reading, breaks a rule, or opens another stream."""
+        first = await self._first(requests)
+        session = await self._registry.current(first.worker_id, first.session)
+        if session.outbox is not None:
+            session.outbox.close("the worker opened another stream")
+        outbox = session.outbox = Outbox()
+        try:
+            await self._flow(session, outbox, first, requests, context)
+        finally:
+            await asyncio.shield(self._close(session, outbox))
+
+    async def _flow(
+        self,
+        session: Session,
+        outbox: Outbox,
+        first: pb.AssignTaskRequest,
+        requests: Requests,
+        context: Context,
+    ) -> None:
+        session.free_slots = session.ahead = 0
+        await self._unaccepted(session)
+        await self._db.family(Fleet).attach(session.worker_id, self._name)
+        reader = asyncio.create_task(self._read(session, first, requests), name="reader")
+        writer = asyncio.create_task(self._write(session, outbox, context), name="writer")
+        try:
+            done, _ = await asyncio.wait({reader, writer}, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in (reader, writer):
+                task.cancel()
+            await asyncio.gather(reader, writer, return_exceptions=True)
+
+    async def _first(self, requests: Requests) -> pb.AssignTaskRequest:
+        try:
+            async with asyncio.timeout(self._settings.accept_seconds):
+                first: pb.AssignTaskRequest = readable(await anext(requests))
+                return first
+        except (TimeoutError, StopAsyncIteration):
+            raise invalid("the stream's first message must name worker_id and session") from None
+
+    async def _read(self, session: Session, first: pb.AssignTaskRequest, requests: Requests) -> None:
+        await self._hear(session, first)
+        async for request in requests:
+            if not session.rate.allows():
+                raise TooFast(
+                    f"more than {self._settings.calls_per_second:g} messages a second; put more into each"
+                )
+            await self._hear(session, readable(request))
+
+    async def _hear(self, session: Session, request: pb.AssignTaskRequest) -> None:
+        ahead = int(codec.number(request.ahead, "ahead", 0, codec.MAX_AHEAD))
+        if request.free_slots > session.profile.slots + ahead:
+            raise invalid(
+                f"free_slots is {request.free_slots}, but worker {session.worker_id!r} registered with"
+                f" max_concurrent_tasks {session.profile.slots}, and ahead is {ahead}"
+            )
+        session.accept(request.accepted)
+        session.free_slots, session.ahead = request.free_slots, ahead
+        for refusal in request.refused:
+            reason = f"refused by {session.worker_id}: {codec.plain(refusal.reason) or 'no reason given'}"
+            mine = session.drop([refusal.lease]) if refusal.lease in session.pending else []
+            await self._dispatcher.put_back(mine, reason, AFTER_A_REFUSAL)
+        self._dispatcher.wake()
+
+    async def _write(self, session: Session, outbox: Outbox, context: Context) -> None:
+        while outbox.closed is None:
+            await outbox.filled.wait()
+            for message in outbox.take(self._settings.max_message_bytes // 2):
+                try:
+                    async with asyncio.timeout(self._settings.accept_seconds):
+                        await context.write(message)
+                except TimeoutError:
+                    session.lapse()
+                    raise Refused(
+                        grpc.StatusCode.ABORTED, "the worker does not read its stream; open it again"
+                    ) from None
+        raise Refused(grpc.StatusCode.ABORTED, outbox.closed)
+
+    async def _close(self, session: Session, outbox: Outbox) -> None:
+        if session.outbox is not outbox:  # a newer stream took over
+            return
+        session.outbox = None
+        session.free_slots = 0
+        with suppress(DatabaseError):
+            await self._unaccepted(session)
+            await self._db.family(Fleet).detach(self._name, session.worker_id)
+
+    async def _unaccepted(self, session: Session) -> None:
+        """What a former stream handed out and nobody accepted goes elsewhere."""
+        held = session.drop(list(session.pending))
+        await self._dispatcher.put_back(held, "the stream broke before its worker accepted it")
