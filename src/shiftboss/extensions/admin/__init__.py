@@ -1,0 +1,15 @@
+"""The HTTP service: API, authentication, metrics, live events and the page."""
+
+from shiftboss.extension import Command, Extension
+
+extension = Extension(
+    name="admin",
+    package=__name__,
+    extra="admin",
+    settings={"admin": f"{__name__}.settings:AdminSettings"},
+    commands={
+        "admin": Command(f"{__name__}.cli:app", "the HTTP service: API, dashboard, metrics", "admin"),
+        "token login": Command(f"{__name__}.login:login", "print a link that logs a browser in", "admin"),
+    },
+    services=(f"{__name__}.up:start",),
+)

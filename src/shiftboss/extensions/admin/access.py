@@ -1,0 +1,195 @@
+"""Recognises callers by bearer token or session cookie, or as the local user before any token was made."""
+
+from __future__ import annotations
+
+import ipaddress
+import time
+from collections import deque
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+from urllib.parse import urlsplit
+
+from fastapi import Depends, Request
+from fastapi.routing import APIRoute
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+
+from shiftboss.extensions.admin.problems import TooManyFailures, Unauthorized
+from shiftboss.extensions.admin.settings import AdminSettings
+from shiftboss.model.access import Forbidden, Principal, Role
+from shiftboss.model.errors import ConfigError
+
+if TYPE_CHECKING:
+    from shiftboss.db import Database
+
+COOKIE = "shiftboss_session"
+LOCAL = Principal("local", Role.ADMIN)
+WINDOW = 60.0
+MOST_ADDRESSES = 10_000
+SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip")
+ROLE = "x-role"
+"""In a route's `openapi_extra`: the role that it needs, where that is not operator."""
+ADMINS_ONLY = {ROLE: Role.ADMIN.value}
+
+_bearer = HTTPBearer(auto_error=False, description="made with `shiftboss token create`")
+
+
+class Peer(NamedTuple):
+    """Where a call comes from; `direct` is False for one that a proxy handed on."""
+
+    address: str
+    direct: bool = True
+
+    @property
+    def local(self) -> bool:
+        return self.direct and is_loopback(self.address)
+
+
+class Throttle:
+    """Counts wrong credentials per address; over `limit` in a minute, that address has to wait."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._failures: dict[str, deque[float]] = {}
+
+    def failed(self, address: str) -> None:
+        """Count a wrong credential. Raises TooManyFailures beyond the limit."""
+        now = time.monotonic()
+        failures = self._failures.pop(address, None) or deque(maxlen=self._limit)
+        while failures and failures[0] <= now - WINDOW:
+            failures.popleft()
+        self._failures[address] = failures  # at the end: the address that failed last is forgotten last
+        if len(self._failures) > MOST_ADDRESSES:
+            del self._failures[next(iter(self._failures))]
+        if len(failures) == self._limit:
+            raise TooManyFailures(failures[0] + WINDOW - now)
+        failures.append(now)
+
+
+class Access:
+    """Recognises callers; shared by the API and the page."""
+
+    def __init__(self, db: Database, settings: AdminSettings) -> None:
+        self._db = db
+        self._settings = settings
+        self._throttle = Throttle(settings.failures_per_minute)
+
+    def peer_of(self, request: Request) -> Peer:
+        """The caller's address. X-Forwarded-For counts only as far as trusted proxies wrote it."""
+        address = request.client.host if request.client else ""
+        if not any(name in request.headers for name in FORWARDED):
+            return Peer(address)
+        hops = ",".join(request.headers.getlist("x-forwarded-for")).split(",")
+        for hop in reversed([hop.strip() for hop in hops if hop.strip()]):
+            if not self._trusted(address) or not _is_address(hop):
+                break
+            address = hop
+        return Peer(address, direct=False)
+
+    def _trusted(self, address: str) -> bool:
+        return _is_address(address) and any(
+            ipaddress.ip_address(address) in network for network in self._settings.trusted_proxies
+        )
+
+    async def recognise(self, secret: str | None, peer: Peer, host: str | None) -> Principal:
+        """The caller. Raises Unauthorized, TooManyFailures or Forbidden."""
+        if secret:
+            return await self._known(secret, peer)
+        if self._settings.auth == "required" or await self._db.tokens.has_tokens():
+            raise Unauthorized("a token is needed", hint="make one with `shiftboss token create`")
+        if not (peer.local and is_loopback(_name(host))):
+            # Checking the name keeps out a web page of another site whose name was rebound to this machine.
+            raise Forbidden("without tokens only this machine is served, under its own name")
+        return LOCAL
+
+    async def _known(self, secret: str, peer: Peer) -> Principal:
+        """The owner of a credential. A valid one is let in however many wrong ones came from its address."""
+        who = await self._db.tokens.authenticate(secret)
+        if who is None:
+            self._throttle.failed(peer.address)
+            raise Unauthorized("this token is unknown, revoked or expired")
+        return who
+
+    async def log_in(self, secret: str, peer: Peer) -> str:
+        """A session for the owner of a token; the cookie's value."""
+        who = await self._known(secret, peer)
+        who.require(Role.VIEWER)
+        return await self._session(who)
+
+    async def redeem(self, code: str, peer: Peer) -> str:
+        """A session for a one-time login link; the cookie's value."""
+        who = await self._db.tokens.redeem_login(code)
+        if who is None:
+            self._throttle.failed(peer.address)
+            raise Unauthorized("this login link was used already or has expired", hint="make a new one")
+        return await self._session(who)
+
+    async def _session(self, who: Principal) -> str:
+        return await self._db.tokens.create_session(who, timedelta(hours=self._settings.session_hours))
+
+    async def log_out(self, who: Principal) -> None:
+        if who.kind == "session" and who.id is not None:
+            await self._db.tokens.revoke_token(str(who.id))
+
+    async def check_bind(self, host: str) -> None:
+        """Refuse to serve other machines while everybody would be let in."""
+        if is_loopback(host) or self._settings.auth == "required" or await self._db.tokens.has_tokens():
+            return
+        raise ConfigError(
+            f"{host} can be reached from other machines, and there is no token yet",
+            hint="make one with `shiftboss token create --role admin`, or serve 127.0.0.1",
+        )
+
+
+def is_loopback(host: str | None) -> bool:
+    if host is None:
+        return False
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def _name(host: str | None) -> str | None:
+    return urlsplit(f"//{host}").hostname if host else None
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+async def caller(
+    request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)] = None
+) -> Principal:
+    """The dependency of every route that needs to know its caller: at least a viewer."""
+    access: Access = request.app.state.access
+    secret = credentials.credentials if credentials else request.cookies.get(COOKIE)
+    who = await access.recognise(secret, access.peer_of(request), request.headers.get("host"))
+    if credentials is None and request.method not in SAFE:
+        same_origin(request)
+    who.require(Role.VIEWER)
+    return who
+
+
+async def check_before_body(request: Request) -> None:
+    """Check the right to use a route before the request: a refusal must not reveal more."""
+    route = request.scope.get("route")
+    if not isinstance(route, APIRoute) or all(d.call is not caller for d in route.dependant.dependencies):
+        return
+    who = await caller(request, await _bearer(request))
+    if request.method not in SAFE:
+        who.require(Role((route.openapi_extra or {}).get(ROLE, Role.OPERATOR)))
+
+
+def same_origin(request: Request) -> None:
+    """Refuse what a page of another site sends; browsers add their cookies to that as well."""
+    origin = request.headers.get("origin")
+    if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
+        raise Forbidden(f"calls from {origin} are not allowed", hint="use a bearer token")
+
+
+Caller = Annotated[Principal, Depends(caller)]

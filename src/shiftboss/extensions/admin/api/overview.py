@@ -1,0 +1,159 @@
+"""The fleet at a glance."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+from fastapi import Query
+from pydantic import Field
+
+from shiftboss.db.replica import state_of
+from shiftboss.extensions.admin.access import Caller
+from shiftboss.extensions.admin.api.common import FilterText, Limit, Out, make_router
+from shiftboss.extensions.admin.api.workers import Worker
+from shiftboss.extensions.admin.backend import At
+
+router = make_router("overview")
+
+
+class Alert(Out):
+    severity: Literal["critical", "warning"]
+    kind: str = Field(examples=["stale_worker"])
+    subject: str | None = Field(description="the worker, slot, task or provider that it is about")
+    message: str
+    advice: str | None
+    command: str | None = Field(description="a command that helps, as it can be run")
+    since: datetime | None = Field(description="when the leader's rules found it first; null: not yet")
+
+
+class AlertRecord(Out):
+    id: int
+    rule: str = Field(examples=["queue_too_old"])
+    subject: str
+    severity: Literal["critical", "warning"]
+    message: str
+    advice: str | None
+    value: float | None
+    threshold: float | None
+    started_at: datetime
+    ended_at: datetime | None = Field(description="null: it still holds")
+
+
+class Counts(Out):
+    queued_tasks: int
+    running_tasks: int
+    completed_tasks: int
+    failed_tasks: int
+    cancelled_tasks: int
+    inactive_workers: int
+    active_workers: int
+    terminated_workers: int
+    external_workers: int
+    stale_workers: int
+    stuck_tasks: int
+    snapshot_time: datetime
+
+
+class Replica(Out):
+    in_use: bool
+    lag_seconds: float | None
+    reason: str | None = Field(description="why the primary is read from")
+
+
+class Overview(Counts):
+    active_runs: int
+    slots: dict[str, int] = Field(description="slots by status")
+    alerts: list[Alert]
+    replica: Replica | None = Field(description="where lists and figures come from, if a replica is set")
+
+
+class Latency(Out):
+    p50_ms: float | None
+    avg_ms: float | None
+    max_ms: float | None
+
+
+class CurrentRun(Out):
+    id: UUID
+    bot: str
+    city: str | None
+    category: str | None
+    status: Literal["pending", "running", "finished", "failed"]
+    progress: int
+    started_at: datetime | None
+
+
+class QueueSnapshot(Out):
+    queued: int
+    running: int
+    failed: int
+    oldest_seconds: float
+
+
+class Snapshot(Out):
+    at: datetime
+    workers: list[Worker]
+    queue: QueueSnapshot
+    latency: Latency
+    current_runs: list[CurrentRun]
+
+
+class Point(Out):
+    at: datetime
+    completed: int
+    failed: int
+    per_second: float
+    error_rate: float
+    avg_seconds: float | None
+    p50: float | None
+    p95: float | None
+    p99: float | None
+
+
+@router.get("/overview")
+async def overview(admin: At, who: Caller) -> Overview:
+    """Counts by state and what needs attention."""
+    counts: dict[str, Any] = dict(await admin.reads.insights.overview.counts())
+    health = await admin.reads.health.metrics()
+    return Overview(
+        **counts,
+        active_runs=len((await admin.reads.insights.overview.extras())["current_runs"]),
+        slots={state: health[state] for state in ("starting", "healthy", "stopping", "crashed", "failed")},
+        alerts=await admin.reads.insights.overview.alerts(),
+        replica=Replica.model_validate(state._asdict()) if (state := state_of(admin.reads)) else None,
+    )
+
+
+@router.get("/alerts")
+async def alerts(admin: At, who: Caller) -> list[Alert]:
+    """What needs attention, worst first."""
+    return [Alert.model_validate(alert) for alert in await admin.reads.insights.overview.alerts()]
+
+
+@router.get("/alerts/history")
+async def alert_history(admin: At, who: Caller, limit: Limit = 50) -> list[AlertRecord]:
+    """What the rules found, the newest first, those that have ended as well."""
+    return [AlertRecord.model_validate(row) for row in await admin.reads.alerts.latest(limit)]
+
+
+@router.get("/metrics/snapshot")
+async def snapshot(admin: At, who: Caller) -> Snapshot:
+    """Workers, queue, latency and current runs, as they are now."""
+    return Snapshot.model_validate(await admin.db.insights.overview.snapshot())
+
+
+@router.get("/metrics/series")
+async def series(
+    admin: At,
+    who: Caller,
+    minutes: Annotated[int, Query(ge=1, le=7 * 24 * 60, description="how far back")] = 60,
+    step: Annotated[int, Query(ge=1, le=24 * 60, description="minutes per point")] = 1,
+    queue: FilterText = None,
+    task_type: FilterText = None,
+) -> list[Point]:
+    """Throughput, errors and latency over time, oldest first."""
+    span, width = timedelta(minutes=minutes), timedelta(minutes=max(step, -(-minutes // 1440)))
+    points = await admin.reads.insights.series.throughput(span, width, queue=queue, task_type=task_type)
+    return [Point.model_validate(point) for point in points]

@@ -1,0 +1,103 @@
+"""Queues: depth, age, pause, limits."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from shiftboss.extensions.admin.access import Caller
+from shiftboss.extensions.admin.api.common import Done, In, Out, PathName, Text, make_router
+from shiftboss.extensions.admin.backend import At
+from shiftboss.leader.autoscaler import stored_autoscale
+from shiftboss.model.settings import AutoscaleSettings
+
+router = make_router("queues")
+
+
+class Queue(Out):
+    name: str
+    queued: int
+    ready: int = Field(description="could be taken now")
+    running: int
+    oldest_seconds: float | None
+    workers: int
+    paused: bool
+    pause_reason: str | None
+    paused_at: datetime | None
+    max_running: int | None
+    rate: int | None
+    rate_seconds: float | None
+    rate_per: str | None = None
+
+
+class Pause(In):
+    reason: Text | None = None
+
+
+class Limits(In):
+    """Over the whole fleet; without any figure the limits are taken away."""
+
+    max_running: Annotated[int, Field(ge=0, le=1_000_000)] | None = Field(default=None, examples=[10])
+    rate: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    rate_seconds: Annotated[float, Field(gt=0.001, le=86_400)] = 60.0
+    rate_per: Literal["all", "key", "tenant"] = Field(
+        default="all", description="key, tenant: each concurrency key or tenant has the whole rate to itself"
+    )
+
+
+@router.get("/queues")
+async def queues(admin: At, who: Caller) -> list[Queue]:
+    """Every queue that has tasks, workers, a pause or a limit."""
+    return [Queue.model_validate(row) for row in await admin.reads.insights.fleet.queues()]
+
+
+@router.post("/queues/{name}/pause")
+async def pause(name: PathName, admin: At, who: Caller, body: Pause | None = None) -> Done:
+    """Hold back its tasks."""
+    changed = await admin.commands.pause_queue(who, name, body.reason if body else None)
+    return Done(changed=[name] if changed else [])
+
+
+@router.post("/queues/{name}/resume")
+async def resume(name: PathName, admin: At, who: Caller) -> Done:
+    """Let its tasks go on."""
+    return Done(changed=[name] if await admin.commands.resume_queue(who, name) else [])
+
+
+class Autoscale(In):
+    """Only the keys that are given change; null brings a default back."""
+
+    enabled: bool | None = None
+    min_workers: Annotated[int, Field(ge=0, le=10_000)] | None = None
+    max_workers: Annotated[int, Field(ge=1, le=10_000)] | None = Field(default=None, examples=[20])
+    target_queue_depth: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = None
+    scale_up_threshold: Annotated[float, Field(gt=0, le=1_000_000)] | None = None
+    scale_down_threshold: Annotated[float, Field(ge=0, le=1_000_000)] | None = None
+    cooldown_seconds: Annotated[float, Field(ge=0, le=1_000_000)] | None = None
+    max_age_seconds: Annotated[float, Field(gt=0, le=1_000_000_000)] | None = None
+    every_seconds: Annotated[float, Field(gt=0, le=1_000_000)] | None = None
+
+
+@router.get("/autoscale")
+async def autoscale(admin: At, who: Caller) -> list[AutoscaleSettings]:
+    """How the leader scales, for every queue that has settings."""
+    return await stored_autoscale(admin.db)
+
+
+@router.put("/queues/{name}/autoscale")
+async def set_autoscale(name: PathName, given: Autoscale, admin: At, who: Caller) -> AutoscaleSettings:
+    """Let the leader choose the number of its workers, within bounds. Applies whichever process leads."""
+    keys = given.model_dump(exclude_unset=True)
+    return await admin.commands.set_autoscale(who, name, keys)
+
+
+@router.put("/queues/{name}/limits")
+async def limit(name: PathName, limits: Limits, admin: At, who: Caller) -> Done:
+    """How many of its tasks may run at once, and how many may start in a while."""
+    period = timedelta(seconds=limits.rate_seconds) if limits.rate else None
+    await admin.commands.limit_queue(
+        who, name, limits.max_running, limits.rate, period, rate_per=limits.rate_per
+    )
+    return Done(changed=[name])

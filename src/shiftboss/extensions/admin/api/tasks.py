@@ -1,0 +1,297 @@
+"""Tasks: find, look into, enqueue, cancel, retry, one or many."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import datetime
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+import orjson
+from fastapi import Depends, Header, Query
+from fastapi.responses import StreamingResponse
+from pydantic import AwareDatetime, Field
+
+from shiftboss.db.insights import TaskFilter
+from shiftboss.db.stream import follow
+from shiftboss.extensions.admin.access import Caller
+from shiftboss.extensions.admin.api.common import (
+    NO_NUL,
+    Cursor,
+    FilterText,
+    In,
+    Limit,
+    Name,
+    Out,
+    Text,
+    make_router,
+)
+from shiftboss.extensions.admin.backend import HIDDEN, At, Backend
+from shiftboss.extensions.admin.problems import responses
+from shiftboss.extensions.admin.settings import AdminSettings
+from shiftboss.model.errors import NotFound
+from shiftboss.model.task import NewTask
+
+router = make_router("tasks")
+
+TaskStatus = Literal["Queued", "In Progress", "Complete", "Failed", "Cancelled"]
+
+
+class Task(Out):
+    id: UUID
+    status: TaskStatus
+    task_type: str
+    queue: str
+    priority: int
+    params_preview: str | None = Field(description="the beginning of the parameters")
+    attempts: int
+    max_attempts: int
+    worker_id: str | None
+    created_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    run_at: datetime | None
+    error_message: str | None
+    wait_reason: str | None
+    progress: int | None
+    progress_message: str | None
+    run_id: UUID | None
+    tenant: str | None
+    cancelling: bool
+
+
+class TaskPage(Out):
+    items: list[Task]
+    next: str | None = Field(description="cursor of the next page; a page may be short and still have one")
+
+
+class Attempt(Out):
+    attempt: int
+    worker_id: str | None
+    started_at: datetime | None
+    ended_at: datetime | None
+    outcome: str
+    error: str | None
+
+
+class Why(Out):
+    reason: str
+    detail: str
+    advice: str
+
+
+class TaskDetail(Out):
+    id: UUID
+    status: TaskStatus
+    task_type: str
+    queue: str
+    priority: int
+    params: Any
+    result_data: Any
+    attempts: int
+    max_attempts: int
+    worker_id: str | None
+    last_worker_id: str | None
+    created_at: datetime
+    generation_started_at: datetime | None
+    generation_processed_at: datetime | None
+    run_at: datetime | None
+    deadline: datetime | None
+    error_message: str | None
+    progress: int | None
+    progress_message: str | None
+    depends_on: list[UUID] | None
+    run_id: UUID | None
+    tenant: str | None
+    attempts_made: list[Attempt]
+    why: list[Why]
+
+
+class Step(Out):
+    kind: Literal["step", "sleep", "event", "child"]
+    name: str
+    ordinal: int
+    state: Literal["waiting", "done", "timeout", "failed", "cancelled"]
+    result: Any
+    attempt: int
+    started_at: datetime
+    ended_at: datetime | None
+    until: datetime | None
+    child_id: UUID | None
+    question: str | None = Field(description="what a person is asked")
+    json_schema: Any = Field(alias="schema", description="the JSON Schema of the answer; null: any JSON")
+    answered_by: str | None
+
+
+class Enqueue(In):
+    task_type: Name = Field(examples=["resize"])
+    params: dict[str, Any] = Field(default_factory=dict, examples=[{"id": 7}])
+    queue: Name | None = None
+    priority: Annotated[int, Field(ge=0, le=100)] | None = Field(
+        default=None, description="Low 1, Normal 5, High 10, Urgent 15"
+    )
+    run_at: AwareDatetime | None = None
+    dedup_key: Text | None = None
+    max_attempts: Annotated[int, Field(ge=1, le=1000)] | None = None
+
+
+class Enqueued(Out):
+    id: UUID
+    created: bool = Field(description="false: a live task has the same dedup_key, this is its id")
+    warning: str | None = Field(default=None, description="set when no worker knows the task type")
+
+
+class Selection(In):
+    """Tasks by id, or by filter."""
+
+    ids: list[UUID] | None = Field(default=None, max_length=10_000)
+    status: TaskStatus | None = Field(default=None, examples=["Failed"])
+    task_type: Name | None = None
+    queue: Name | None = None
+    worker_id: Name | None = None
+    since: AwareDatetime | None = None
+    until: AwareDatetime | None = None
+    text: Text | None = None
+
+    def filter(self) -> TaskFilter:
+        return TaskFilter(**self.model_dump(exclude={"ids"}))
+
+
+class Bulk(Out):
+    matched: int = Field(description="how many tasks were meant, at most 10,000 at a time")
+    changed: int = Field(description="how many it made a difference to")
+
+
+def _wanted(
+    status: TaskStatus | None = None,
+    task_type: FilterText = None,
+    queue: FilterText = None,
+    worker_id: FilterText = None,
+    run_id: UUID | None = None,
+    since: AwareDatetime | None = None,
+    until: AwareDatetime | None = None,
+    text: Annotated[str | None, Query(max_length=1000, description="words in the parameters")] = None,
+) -> TaskFilter:
+    return TaskFilter(
+        status=status,
+        task_type=task_type,
+        queue=queue,
+        worker_id=worker_id,
+        run_id=run_id,
+        since=since,
+        until=until,
+        text=text,
+    )
+
+
+@router.get("/tasks")
+async def tasks(
+    admin: At,
+    who: Caller,
+    wanted: Annotated[TaskFilter, Depends(_wanted)],
+    cursor: Cursor = None,
+    limit: Limit = 50,
+) -> TaskPage:
+    """Tasks by filter, newest first; pages stay in place while tasks arrive."""
+    page = await admin.reads.insights.tasks.page(admin.searchable(wanted), cursor, limit)
+    for row in page.items:
+        if AdminSettings.of(admin.settings).hide_payloads:
+            row["params_preview"] = HIDDEN
+    return TaskPage(items=page.items, next=page.next)
+
+
+@router.post("/tasks", status_code=201)
+async def enqueue(task: Enqueue, admin: At, who: Caller) -> Enqueued:
+    """Put a task into the queue. Arguments that do not fit the schema of its type are refused (422)."""
+    made = await admin.commands.enqueue(who, NewTask(**task.model_dump()))
+    return Enqueued(**made._asdict())
+
+
+@router.post("/tasks/cancel")
+async def cancel_many(selection: Selection, admin: At, who: Caller) -> Bulk:
+    """Cancel every task that is meant."""
+    ids = await _ids(admin, who, selection)
+    live = [c for c in await admin.commands.cancel_tasks(who, ids) if c.status == "Cancelled" or c.cancelling]
+    return Bulk(matched=len(ids), changed=len(live))
+
+
+@router.post("/tasks/retry")
+async def retry_many(selection: Selection, admin: At, who: Caller) -> Bulk:
+    """Start every failed or cancelled task that is meant over."""
+    ids = await _ids(admin, who, selection)
+    return Bulk(matched=len(ids), changed=len(await admin.commands.retry_tasks(who, ids)))
+
+
+@router.get("/tasks/{id}", responses=responses(404))
+async def task(id: UUID, admin: At, who: Caller) -> TaskDetail:
+    """One task with its attempts, and why it waits if it does."""
+    return await _detail(admin, id)
+
+
+@router.get("/tasks/{id}/steps", responses=responses(404))
+async def steps(id: UUID, admin: At, who: Caller) -> list[Step]:
+    """What a task has done and what it waits for, oldest first."""
+    await _detail(admin, id)
+    found = await admin.db.steps.of(id)
+    hidden = {"result": HIDDEN} if AdminSettings.of(admin.settings).hide_payloads else {}
+    return [Step.model_validate({**row, **hidden}) for row in found]
+
+
+@router.get("/tasks/{id}/stream", response_class=StreamingResponse, responses=responses(404))
+async def stream(
+    id: UUID,
+    admin: At,
+    who: Caller,
+    last: Annotated[int | None, Header(alias="Last-Event-ID", ge=0, le=2**31 - 1)] = None,
+) -> StreamingResponse:
+    """What a task emits, as server-sent events, until it ends. Last-Event-ID continues behind that part.
+
+    `part` events carry JSON. A `restart` event: the task runs again, which takes back the parts it names.
+    """
+    await _detail(admin, id)
+    hidden = AdminSettings.of(admin.settings).hide_payloads
+    return StreamingResponse(_events(admin, id, last or 0, hidden), media_type="text/event-stream")
+
+
+async def _events(admin: Backend, id: UUID, after: int, hidden: bool) -> AsyncIterator[bytes]:
+    async for part in follow(admin.db.steps, id, after):
+        restart = part.discard is not None
+        shown = {"attempt": part.attempt, "discard": sorted(part.discard or ())} if restart else part.part
+        data = orjson.dumps(HIDDEN if hidden and not restart else shown)
+        event = b"restart" if restart else b"part"
+        yield b"id: %d\nevent: %s\ndata: %s\n\n" % (part.number, event, data)
+    yield b"event: end\ndata: {}\n\n"
+
+
+@router.post("/tasks/{id}/cancel", responses=responses(404, 409))
+async def cancel(id: UUID, admin: At, who: Caller) -> TaskDetail:
+    """End it now if it waits; ask its worker to stop if it runs."""
+    await admin.commands.cancel_tasks(who, [id])
+    return await _detail(admin, id)
+
+
+@router.post("/tasks/{id}/retry", responses=responses(404, 409))
+async def retry(
+    id: UUID,
+    admin: At,
+    who: Caller,
+    start: Annotated[str | None, Query(alias="from", max_length=600, pattern=NO_NUL)] = None,
+) -> TaskDetail:
+    """Start a failed or cancelled task over, or from one of its steps."""
+    await admin.commands.retry_tasks(who, [id], start)
+    return await _detail(admin, id)
+
+
+async def _ids(admin: Backend, who: Caller, selection: Selection) -> list[UUID]:
+    if selection.ids is not None:
+        return selection.ids
+    return await admin.commands.matching(who, admin.searchable(selection.filter()))
+
+
+async def _detail(admin: Backend, id: UUID) -> TaskDetail:
+    row = await admin.db.insights.tasks.detail(id)
+    if row is None:
+        raise NotFound(f"there is no task {id}", hint="it may have been pruned")
+    if AdminSettings.of(admin.settings).hide_payloads:
+        row |= {"params": HIDDEN, "result_data": HIDDEN}
+    return TaskDetail.model_validate(row)

@@ -1,0 +1,137 @@
+"""Members of the fleet."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal
+from uuid import UUID
+
+from shiftboss.db import Row
+from shiftboss.extensions.admin.access import Caller
+from shiftboss.extensions.admin.api.common import Done, Out, PathName, make_router
+from shiftboss.extensions.admin.backend import At
+from shiftboss.extensions.admin.problems import responses
+from shiftboss.model.errors import NotFound
+
+router = make_router("workers")
+
+
+class Worker(Out):
+    worker_id: str
+    instance_type: str
+    status: Literal["inactive", "active", "terminated"]
+    health_status: str
+    created_at: datetime
+    last_heartbeat: datetime | None
+    heartbeat_age_seconds: float | None
+    vram_total_mb: int | None
+    vram_used_mb: int | None
+    vram_usage_percent: float | None
+    current_task_id: UUID | None
+    current_task_type: str | None
+    task_runtime_seconds: float | None
+    running_tasks: int
+    queues: list[str] | None
+    capabilities: dict[str, Any]
+    resource_limits: dict[str, Any]
+    resource_usage: dict[str, Any]
+    region: str | None
+    host: str | None
+    pid: int | None
+    version: str | None
+    paused: bool
+    draining: bool
+    processed_today: int
+    error_rate: float
+    avg_processing_seconds: float | None
+
+
+class Held(Out):
+    id: UUID
+    task_type: str
+    queue: str
+    started_at: datetime | None
+    progress: int | None
+    progress_message: str | None
+
+
+class WorkerDetail(Worker):
+    tasks: list[Held]
+
+
+class ResourceUsage(Out):
+    cpu_percent: float = 0.0
+    memory_mb: float = 0
+    task_count: int = 0
+    goroutine_count: int = 0
+    """Asyncio tasks and threads of its process."""
+
+
+class WorkerHealth(Out):
+    """How one worker is doing, in the documented words."""
+
+    worker_id: str
+    status: Literal["healthy", "degraded", "unhealthy"]
+    last_heartbeat: datetime | None
+    active_tasks: int
+    processed_today: int
+    error_rate: float
+    avg_processing_time: float
+    """Seconds."""
+    resource_usage: ResourceUsage
+
+
+@router.get("/worker-health")
+async def worker_health(admin: At, who: Caller) -> list[WorkerHealth]:
+    """Health and today's figures of every worker."""
+    rows = await admin.reads.workers.health()
+    return [WorkerHealth(**(row | {"resource_usage": _usage(row)})) for row in rows]
+
+
+def _usage(row: Row) -> ResourceUsage:
+    usage = row["resource_usage"]
+    cpu, memory = (usage.get(name) for name in ("cpu_percent", "memory_mb"))
+    return ResourceUsage(
+        cpu_percent=cpu if isinstance(cpu, int | float) else 0.0,
+        memory_mb=memory if isinstance(memory, int | float) else 0.0,
+        task_count=row["active_tasks"],
+        goroutine_count=row["goroutine_count"],
+    )
+
+
+@router.get("/workers")
+async def workers(
+    admin: At, who: Caller, status: Literal["inactive", "active", "terminated"] | None = None
+) -> list[Worker]:
+    """Everybody, with health, current task and today's work."""
+    return [Worker.model_validate(row) for row in await admin.reads.insights.fleet.workers(status=status)]
+
+
+@router.get("/workers/{id:path}", responses=responses(404))
+async def worker(id: PathName, admin: At, who: Caller) -> WorkerDetail:
+    """One worker, with what it holds."""
+    row = await admin.db.insights.fleet.worker(id)
+    if row is None:
+        raise NotFound(f"there is no worker {id!r}")
+    return WorkerDetail.model_validate(row)
+
+
+@router.post("/workers/{id:path}/pause", responses=responses(404))
+async def pause(id: PathName, admin: At, who: Caller) -> Done:
+    """It finishes its tasks and claims nothing new."""
+    await admin.commands.steer_worker(who, id, paused=True)
+    return Done(changed=[id])
+
+
+@router.post("/workers/{id:path}/resume", responses=responses(404))
+async def resume(id: PathName, admin: At, who: Caller) -> Done:
+    """It claims again."""
+    await admin.commands.steer_worker(who, id, paused=False)
+    return Done(changed=[id])
+
+
+@router.post("/workers/{id:path}/drain", responses=responses(404))
+async def drain(id: PathName, admin: At, who: Caller) -> Done:
+    """It finishes its tasks and ends."""
+    await admin.commands.steer_worker(who, id, draining=True)
+    return Done(changed=[id])

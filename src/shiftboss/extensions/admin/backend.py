@@ -1,0 +1,91 @@
+"""What every route and page works with."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+from fastapi import Depends, Request
+
+from shiftboss.db import Database, Row
+from shiftboss.db.insights import TaskFilter
+from shiftboss.db.replica import ReadDatabase
+from shiftboss.extensions.admin.access import Access
+from shiftboss.extensions.admin.settings import AdminSettings
+from shiftboss.extensions.admin.stream import Hub
+from shiftboss.model.access import Forbidden
+from shiftboss.model.settings import Settings
+from shiftboss.operations import Operations
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+
+P = TypeVar("P")
+HIDDEN = "(hidden)"
+
+
+class Backend:
+    """The service's parts: read model (`db.insights`), operations, access, live changes.
+
+    Lists and figures are read from `reads`, which may be a replica that is a little behind; one thing by its
+    id, and whatever an action depends on, from `db`.
+    """
+
+    def __init__(self, db: Database, settings: Settings) -> None:
+        self.db, self.settings = db, settings
+        self.reads = ReadDatabase.of(db, settings.database)
+        self.access = Access(db, AdminSettings.of(settings))
+        self.commands = Operations(db, settings)
+        self.hub = Hub(db, settings.database.direct_url)
+        self._parts: dict[Any, Any] = {}
+
+    def use(self, kind: Callable[[Database, Settings], P]) -> P:
+        """The one instance of an extension's part in this service."""
+        if kind not in self._parts:
+            self._parts[kind] = kind(self.db, self.settings)
+        part: P = self._parts[kind]
+        return part
+
+    def searchable(self, wanted: TaskFilter) -> TaskFilter:
+        """Reject text filters while payloads are hidden: repeated searches would reveal them."""
+        if wanted.text and AdminSettings.of(self.settings).hide_payloads:
+            raise Forbidden("params are hidden here, so they cannot be searched", hint="leave out the text")
+        return wanted
+
+    async def audit(self, limit: int, before: int | None = None) -> list[Row]:
+        """The audit log, newest first; what people answered is a payload."""
+        rows = await self.db.tokens.audit(limit, before)
+        for row in rows:
+            if "answer" in row["details"] and AdminSettings.of(self.settings).hide_payloads:
+                row["details"] = {**row["details"], "answer": HIDDEN}
+        return rows
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        """While the service is up."""
+        async with self.hub:
+            yield
+        if isinstance(self.reads, ReadDatabase):
+            await self.reads.close()
+        for part in self._parts.values():
+            if (close := getattr(part, "close", None)) is not None:
+                await close()
+
+    def wrote(self) -> None:
+        """Something was changed: the next list shows it."""
+        if isinstance(self.reads, ReadDatabase):
+            self.reads.wrote()
+
+    def attach(self, app: FastAPI) -> None:
+        app.state.admin = self
+        app.state.access = self.access
+
+
+def _backend(request: Request) -> Backend:
+    admin: Backend = request.app.state.admin
+    return admin
+
+
+At = Annotated[Backend, Depends(_backend)]

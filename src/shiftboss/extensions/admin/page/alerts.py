@@ -1,0 +1,60 @@
+"""What needs attention, on top of every page."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from markupsafe import Markup
+
+from shiftboss.extensions.admin.page.channels import Channel, Look
+from shiftboss.extensions.admin.page.render import Piece
+
+if TYPE_CHECKING:
+    from shiftboss.extensions.admin.page.mount import Shell
+
+EVERY = 5.0
+WAKES = frozenset({"event", "run"})
+SHOWN = 6
+# Name, where it leads, what to do about it.
+KINDS = {
+    "worker_failed": ("Worker failed", "/slots/{}", "Find the error on its page, then restart it."),
+    "worker_restarts": ("Worker restarts often", "/slots/{}", "Its page shows why it ends."),
+    "all_workers_crashed": ("No worker left", "/workers", "Restart all workers."),
+    "stale_worker": ("Silent worker", "/workers/{}", "Its tasks go to others when its lease ends."),
+    "stuck_task": ("Stuck task", "/tasks/{}", "Look at its progress; cancel it if it hangs."),
+    "budget_spent": ("Budget spent", "/providers", "Calls wait until tomorrow, or raise the budget."),
+    "circuit_open": ("Provider down", "/providers", "Calls go to the next provider meanwhile."),
+}
+
+
+def explained(alert: dict[str, Any]) -> dict[str, Any]:
+    """An alert with its name, where it leads and the remedy."""
+    name, path, remedy = KINDS.get(alert["kind"], (alert["kind"].replace("_", " "), "/", ""))
+    to = path.format(quote(alert["subject"] or "", safe="/"))
+    return alert | {"name": name, "to": to, "remedy": _sentence(alert.get("advice") or remedy)}
+
+
+def _sentence(text: str) -> str:
+    return text and text[0].upper() + text[1:] + ("" if text.endswith(".") else ".")
+
+
+async def alerts_piece(shell: Shell) -> Piece:
+    found = [explained(one) for one in await shell.admin.reads.insights.overview.alerts()]
+    html = shell.renderer.plain("alerts.html", alerts=found[:SHOWN], more=len(found[SHOWN:]))
+    return Piece("alerts", Markup(html.strip()))  # noqa: S704 -- autoescaped by the template
+
+
+async def alerts_now(shell: Shell) -> Piece:
+    """The piece that open pages show already, if any; else a new one."""
+    channel = alerts_channel(shell)
+    if channel.watched and "alerts" in channel.pieces:
+        return channel.pieces["alerts"]
+    return await alerts_piece(shell)
+
+
+def alerts_channel(shell: Shell) -> Channel:
+    async def read() -> Look:
+        return [await alerts_piece(shell)], EVERY
+
+    return shell.channels.channel("alerts", read, WAKES)

@@ -1,0 +1,123 @@
+"""One reading for all open pages that show the same: made while one is open, sent if it changed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable, Iterator
+from contextlib import contextmanager, suppress
+
+from shiftboss.extensions.admin.page.render import Piece
+from shiftboss.extensions.admin.stream import Hub
+from shiftboss.lifecycle import Service
+from shiftboss.log import get_logger
+from shiftboss.model.errors import ShiftbossError
+
+log = get_logger(__name__)
+
+Look = tuple[list[Piece], float]
+"""What there is to see, and in how many seconds to look again."""
+Read = Callable[[], Awaitable[Look]]
+GAP = 0.5  # seconds between two readings of one thing, however many changes are pushed
+
+
+class Channel:
+    """What several open pages show."""
+
+    def __init__(self, read: Read, wakes: frozenset[str]) -> None:
+        self._read, self.wakes = read, wakes
+        self.pieces: dict[str, Piece] = {}
+        self._changed: set[asyncio.Event] = set()
+        self._dirty = asyncio.Event()
+        self._loop: asyncio.Task[None] | None = None
+
+    @contextmanager
+    def watch(self) -> Iterator[asyncio.Event]:
+        """An event that is set whenever the pieces have changed."""
+        changed = asyncio.Event()
+        self._changed.add(changed)
+        if self._loop is None:
+            self._dirty.set()
+            self._loop = asyncio.create_task(self._follow(), name="page channel")
+        elif self.pieces:
+            changed.set()
+        try:
+            yield changed
+        finally:
+            self._changed.discard(changed)
+            if not self._changed:
+                self.stop()
+
+    @property
+    def watched(self) -> bool:
+        return bool(self._changed)
+
+    def touch(self) -> None:
+        self._dirty.set()
+
+    def stop(self) -> None:
+        if self._loop is not None:
+            self._loop.cancel()
+            self._loop = None
+
+    async def _follow(self) -> None:
+        pause = 0.0
+        while True:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._dirty.wait(), pause)
+            self._dirty.clear()
+            pause = await self._look() or max(pause, 5.0)
+            await asyncio.sleep(GAP)
+
+    async def _look(self) -> float | None:
+        try:
+            pieces, pause = await self._read()
+        except (
+            ShiftbossError
+        ) as error:  # the database is away, or the thing is gone: pages keep what they have
+            log.debug("a page was not refreshed", reason=error.message)
+            return None
+        except Exception:
+            log.exception("a page was not refreshed")
+            return None
+        new = {piece.name: piece for piece in pieces}
+        if new != self.pieces:
+            self.pieces = new
+            for changed in self._changed:
+                changed.set()
+        return pause
+
+
+class Channels(Service):
+    """The channels that are watched, by what they show, and the subscription that wakes them."""
+
+    def __init__(self, hub: Hub) -> None:
+        super().__init__()
+        self._hub = hub
+        self._channels: dict[Hashable, Channel] = {}
+
+    def channel(self, key: Hashable, read: Read, wakes: frozenset[str]) -> Channel:
+        if len(self._channels) > 200:  # filters and details that nobody looks at any more
+            self._channels = {key: one for key, one in self._channels.items() if one.watched}
+        if key not in self._channels:
+            self._channels[key] = Channel(read, wakes)
+        return self._channels[key]
+
+    def touch(self, kind: str | None = None) -> None:
+        """Something changed: pages that show it look again now."""
+        for channel in self._channels.values():
+            if channel.watched and (kind is None or kind in channel.wakes):
+                channel.touch()
+
+    async def run(self) -> None:
+        self.ready()
+        listener = asyncio.create_task(self._listen(), name="page channels")
+        await self.stopping.wait()
+        listener.cancel()
+        for channel in self._channels.values():
+            channel.stop()
+
+    async def _listen(self) -> None:
+        with self._hub.subscribe() as changes:
+            while True:
+                if (change := await changes.next(60.0)) is not None:
+                    self.touch(change.kind)

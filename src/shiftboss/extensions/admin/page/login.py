@@ -1,0 +1,95 @@
+"""Logging in and out: plain forms, so that no script ever sees the cookie."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, urlencode
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from shiftboss.extensions.admin.access import COOKIE, same_origin
+from shiftboss.extensions.admin.backend import At
+from shiftboss.extensions.admin.page import answers
+from shiftboss.extensions.admin.problems import status_of
+from shiftboss.model.errors import ShiftbossError
+
+if TYPE_CHECKING:
+    from shiftboss.extensions.admin.page.mount import Shell
+
+router = APIRouter(include_in_schema=False)
+LARGEST = 4096
+
+
+def way_in(request: Request) -> str:
+    """The address of the log-in that leads back to the page that was asked for."""
+    asked = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    return "/login" if asked == "/" else f"/login?{urlencode({'next': asked})}"
+
+
+def wanted(request: Request) -> str:
+    """Where to go after the log-in: a path on this service, never an address elsewhere."""
+    path = request.query_params.get("next", "/")
+    # Browsers read a backslash as a slash, so `/\\host` would lead to another host.
+    ours = path.startswith("/") and not path.startswith(("//", "/\\", "/login")) and path.isprintable()
+    return path if ours else "/"
+
+
+@router.get("/login")
+async def form(request: Request) -> Response:
+    return _page(request, "login.html")
+
+
+@router.post("/login")
+async def log_in(request: Request, admin: At) -> Response:
+    try:
+        same_origin(request)
+        body = (await request.body())[:LARGEST].decode(errors="replace")
+        token = parse_qs(body).get("token", [""])[0].strip()
+        return _welcome(request, await admin.access.log_in(token, admin.access.peer_of(request)))
+    except ShiftbossError as error:
+        return _page(request, "login.html", error)
+
+
+@router.get("/login/{code}")
+async def link(code: str, request: Request) -> Response:
+    """The page of a one-time link. Only its button uses the link up, so that previews of links do not."""
+    return _page(request, "login_link.html", code=code)
+
+
+@router.post("/login/{code}")
+async def redeem(code: str, request: Request, admin: At) -> Response:
+    """Use a one-time link."""
+    try:
+        same_origin(request)
+        return _welcome(request, await admin.access.redeem(code, admin.access.peer_of(request)))
+    except ShiftbossError as error:
+        return _page(request, "login.html", error)
+
+
+@router.post("/logout")
+async def log_out(request: Request, admin: At) -> Response:
+    response = answers.back("/login")
+    try:
+        same_origin(request)
+        secret = request.cookies.get(COOKIE)
+        who = await admin.access.recognise(secret, admin.access.peer_of(request), request.headers.get("host"))
+        await admin.access.log_out(who)
+    except ShiftbossError:
+        pass  # the session has ended already
+    response.delete_cookie(COOKIE)
+    return response
+
+
+def _welcome(request: Request, secret: str) -> Response:
+    response = answers.back(wanted(request))
+    # lax: a link from a mail or a chat must bring its cookie along to the page it leads to
+    response.set_cookie(COOKIE, secret, httponly=True, samesite="lax", secure=request.url.scheme == "https")
+    return response
+
+
+def _page(request: Request, template: str, error: ShiftbossError | None = None, **context: Any) -> Response:
+    shell: Shell = request.app.state.shell
+    query = f"?{urlencode({'next': wanted(request)})}" if wanted(request) != "/" else ""
+    text = shell.renderer.plain(template, error=error, theme=answers.theme(request), query=query, **context)
+    return answers.page(request, text, status_of(error) if error else 200)

@@ -1,0 +1,91 @@
+"""Puts the pages on the service, behind the API's routes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from fastapi import FastAPI, Request
+from fastapi.responses import Response
+
+from shiftboss.extension import contributions
+from shiftboss.extensions.admin.page import (
+    access,
+    answers,
+    approvals,
+    assets,
+    events,
+    login,
+    overview,
+    queues,
+    schedules,
+    task,
+    tasks,
+    workers,
+)
+from shiftboss.extensions.admin.page.channels import Channels
+from shiftboss.extensions.admin.page.render import Renderer
+from shiftboss.extensions.admin.page.routes import endpoints
+from shiftboss.extensions.admin.page.site import Page, Site
+from shiftboss.extensions.admin.problems import problem
+
+if TYPE_CHECKING:
+    from shiftboss.extensions.admin.backend import Backend
+
+BUILT_IN = (tasks, approvals, workers, queues, schedules, events, access)
+
+
+class Shell:
+    """What the pages of one service share."""
+
+    def __init__(self, admin: Backend, site: Site) -> None:
+        self.admin, self.site = admin, site
+        self.renderer = Renderer(site)
+        self.channels = Channels(admin.hub)
+
+
+def built_in() -> Site:
+    """The pages of this package, then those of extensions, through the same door."""
+    site = Site()
+    site.add(*overview.pages(), *task.pages())
+    for module in BUILT_IN:
+        site.add(*module.PAGES)
+    for pages in contributions("pages"):
+        site.add(*pages)
+    return site
+
+
+def mount(app: FastAPI, admin: Backend, pages: Iterable[Page] = ()) -> None:
+    """Serve the pages; `pages` are those of other packages."""
+    site = built_in()
+    site.add(*pages)
+    shell = Shell(admin, site)
+    app.state.shell = shell
+    for router in (assets.router, login.router):
+        app.include_router(router)
+    for page in site:
+        get, post = endpoints(shell, page)
+        app.add_route(page.path, get, methods=["GET"], include_in_schema=False)
+        app.add_route(page.path, post, methods=["POST"], include_in_schema=False)
+    app.add_route("/{path:path}", _nowhere, methods=["GET"], include_in_schema=False)
+    _open_with(app, shell)
+
+
+def _open_with(app: FastAPI, shell: Shell) -> None:
+    inner = app.router.lifespan_context
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[Any]:
+        async with inner(app) as state, shell.channels:
+            yield state
+
+    app.router.lifespan_context = lifespan
+
+
+async def _nowhere(request: Request) -> Response:
+    """There is no such page: as HTML for browsers, as a problem for others."""
+    if "text/html" not in request.headers.get("accept", ""):
+        return problem(404, "there is nothing here", "the API is described at /api/docs")
+    shell: Shell = request.app.state.shell
+    return answers.page(request, shell.renderer.plain("nowhere.html", theme=answers.theme(request)), 404)

@@ -1,0 +1,188 @@
+"""Tasks: errors in groups, a list by filter, and actions on one, on several or on all that a filter means."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urlencode
+from uuid import UUID
+
+from shiftboss.db.insights import TaskFilter
+from shiftboss.db.insights.tasklist import STRETCH
+from shiftboss.extensions.admin.page import newtask
+from shiftboss.extensions.admin.page.forms import Form
+from shiftboss.extensions.admin.page.site import Context, Page, Visit
+from shiftboss.extensions.admin.page.words import count
+from shiftboss.model.errors import NotFound, UsageError
+
+STATUSES = {
+    "Queued": "waiting", "In Progress": "running", "Complete": "complete",
+    "Failed": "failed", "Cancelled": "cancelled",
+}  # fmt: skip
+# Filters with the names that their chips show.
+NAMES = {
+    "status": "status", "task_type": "type", "queue": "queue", "worker_id": "worker", "since": "from",
+    "until": "to", "text": "text",
+}  # fmt: skip
+SHOWN = 50
+HIDDEN = "(hidden)"
+
+
+async def view(visit: Visit) -> Context:
+    wanted, cursor = visit.admin.searchable(_filter(visit)), visit.wanted("cursor")
+    insights = visit.admin.reads.insights
+    page = await insights.tasks.page(wanted, cursor, SHOWN)
+    chosen = {name: value for name in NAMES if (value := visit.wanted(name))}
+    groups = wanted.status in (None, "Failed") and cursor is None and set(chosen) <= {"status"}
+    return {
+        "groups": await insights.failures.groups() if groups else [],
+        "hide": visit.hides,
+        "items": [_item(row, visit.hides) for row in page.items],
+        "next": urlencode(chosen | {"cursor": page.next}) if page.next else None,
+        "first": cursor is None,
+        "newest": urlencode(chosen),
+        "chips": _chips(chosen),
+        "chosen": chosen,
+        "filled": dict.fromkeys(NAMES) | chosen,
+        "bounded": page.next is not None and len(page.items) < SHOWN,
+        "stretch": STRETCH,
+        "statuses": STATUSES,
+        "types": await insights.tasks.types(),
+        "queues": [queue["name"] for queue in await insights.fleet.depths()],
+        "searchable": not visit.hides,
+    }
+
+
+def _filter(visit: Visit) -> TaskFilter:
+    wanted = TaskFilter(
+        status=visit.wanted("status"),
+        task_type=visit.wanted("task_type"),
+        queue=visit.wanted("queue"),
+        worker_id=visit.wanted("worker_id"),
+        text=visit.wanted("text"),
+        since=_moment(visit, "since"),
+        until=_moment(visit, "until"),
+    )
+    wanted.statuses()  # refuses one that there is not
+    return wanted
+
+
+def _moment(visit: Visit, name: str) -> datetime | None:
+    text = visit.wanted(name)
+    if text is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(f"{name} is not a time: {text!r}", hint="use 2030-01-31T12:00") from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _chips(chosen: dict[str, str]) -> list[dict[str, str]]:
+    """Each filter with the address of the list without it."""
+    return [
+        {
+            "name": NAMES[name],
+            "value": STATUSES.get(value, value) if name == "status" else value,
+            "without": urlencode({key: one for key, one in chosen.items() if key != name}),
+        }
+        for name, value in chosen.items()
+    ]
+
+
+def _item(row: dict[str, Any], hide: bool) -> Context:
+    took = None
+    if row["started_at"] and row["ended_at"]:
+        took = (row["ended_at"] - row["started_at"]).total_seconds()
+    params = HIDDEN if hide else row["params_preview"]
+    return row | {"took": took, "params_preview": params, "about": _about(row)}
+
+
+def _about(row: Any) -> str | None:
+    if row["status"] == "In Progress":
+        return str(row["progress_message"] or "") or None
+    told = row["wait_reason"] if row["status"] == "Queued" else row["error_message"]
+    return str(told) if told else None
+
+
+def parse_id(text: str, what: str) -> UUID:
+    try:
+        return UUID(text)
+    except ValueError:
+        raise NotFound(f"{text!r} is not the id of a {what}") from None
+
+
+async def retry_one(visit: Visit, form: Form) -> str:
+    await visit.admin.commands.retry_tasks(visit.who, [parse_id(form.arg, "task")])
+    return "The task starts over"
+
+
+async def cancel_one(visit: Visit, form: Form) -> str:
+    await visit.admin.commands.cancel_tasks(visit.who, [parse_id(form.arg, "task")])
+    return "The task is cancelled, or asked to stop"
+
+
+async def _retry_all(visit: Visit, form: Form) -> str:
+    return await _retry(visit, await visit.admin.commands.matching(visit.who, _filter(visit)))
+
+
+async def _cancel_all(visit: Visit, form: Form) -> str:
+    return await _cancel(visit, await visit.admin.commands.matching(visit.who, _filter(visit)))
+
+
+async def _retry_selected(visit: Visit, form: Form) -> str:
+    return await _retry(visit, _selected(form))
+
+
+async def _cancel_selected(visit: Visit, form: Form) -> str:
+    return await _cancel(visit, _selected(form))
+
+
+async def _retry_group(visit: Visit, form: Form) -> str:
+    return f"{count(len(await visit.admin.commands.retry_errors(visit.who, form.arg)), 'task')} started over"
+
+
+def _selected(form: Form) -> list[UUID]:
+    found = [parse_id(text, "task") for text in form.all("id")]
+    if not found:
+        raise UsageError("no task is selected", hint="tick the boxes of some tasks first")
+    return found
+
+
+async def _retry(visit: Visit, ids: list[UUID]) -> str:
+    return f"{count(len(await visit.admin.commands.retry_tasks(visit.who, ids)), 'task')} started over"
+
+
+async def _cancel(visit: Visit, ids: list[UUID]) -> str:
+    found = await visit.admin.commands.cancel_tasks(visit.who, ids)
+    ended = sum(one.status == "Cancelled" or one.cancelling for one in found)
+    return f"{count(ended, 'task')} cancelled or asked to stop"
+
+
+def every(context: Context) -> float:
+    return 5.0 if context["first"] else 60.0
+
+
+PAGES = (
+    Page(
+        path="/tasks",
+        title="Tasks",
+        label="Tasks",
+        icon="M9 6h11M9 12h11M9 18h11M4 6h.01M4 12h.01M4 18h.01",
+        order=20,
+        template="tasks.html",
+        view=view,
+        every=every,
+        acts={
+            "retry-task": retry_one,
+            "cancel-task": cancel_one,
+            "retry-all": _retry_all,
+            "cancel-all": _cancel_all,
+            "retry-selected": _retry_selected,
+            "cancel-selected": _cancel_selected,
+            "retry-group": _retry_group,
+            "create": newtask.create,
+        },
+        sheets={"new": newtask.ask},
+    ),
+)

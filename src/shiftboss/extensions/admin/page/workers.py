@@ -1,0 +1,233 @@
+"""Workers by host: what each is, what it does now, and orders to them. A slot and its worker are one row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from shiftboss.extensions.admin.page.charts import spark
+from shiftboss.extensions.admin.page.events import toned
+from shiftboss.extensions.admin.page.forms import Form
+from shiftboss.extensions.admin.page.site import Act, Context, Page, Visit
+from shiftboss.model.errors import NotFound, UsageError
+
+if TYPE_CHECKING:
+    from shiftboss.db.insights.samples import Lines
+
+WAKES = frozenset({"event"})
+
+
+async def view(visit: Visit) -> Context:
+    db = visit.admin.reads
+    lines = await db.insights.samples.lines()
+    workers = {one["worker_id"]: one | _lines(lines, one) for one in await db.insights.fleet.workers()}
+    slots = await db.health.slots()
+    rows = [_slot_row(slot, workers.pop(slot["member_id"], None)) for slot in slots]
+    rows += [_worker_row(one) for one in workers.values() if one["status"] == "active"]
+    left = [one for one in workers.values() if one["status"] == "inactive"]
+    hosts: dict[str, list[Context]] = {}
+    for row in sorted(rows, key=lambda row: (row["host"] or "", row["name"])):
+        hosts.setdefault(row["host"] or "elsewhere", []).append(row)
+    pools: dict[tuple[str, str], int] = {}
+    for slot in slots:
+        if slot["supervised"]:
+            pools[slot["host"], slot["queue"]] = pools.get((slot["host"], slot["queue"]), 0) + 1
+    return {"hosts": hosts, "slots": bool(slots), "pools": pools, "left": left}
+
+
+def _slot_row(slot: Any, worker: Any | None) -> Context:
+    flags = ["paused"] if slot["paused"] else []
+    doing = _doing(worker) if worker else None
+    if doing is None and slot["current_job"]:
+        doing = {"id": slot["current_job"], "type": None, "more": 0}
+    return {
+        "name": slot["component"],
+        "href": f"/slots/{slot['component']}",
+        "slot": True,
+        "host": slot["host"],
+        "queues": [slot["queue"]] if slot["queue"] else [],
+        "states": [slot["status"], *flags],
+        "doing": doing,
+        "pid": slot["pid"],
+        "seen": slot["last_seen"],
+        "restarts": slot["restart_count"],
+        "paused": slot["paused"],
+        **_figures(worker),
+    }
+
+
+def _worker_row(worker: Any) -> Context:
+    return {
+        "name": worker["worker_id"],
+        "href": f"/workers/{worker['worker_id']}",
+        "slot": False,
+        "host": worker["host"],
+        "queues": worker["queues"] or [],
+        "states": states(worker),
+        "doing": _doing(worker),
+        "pid": worker["pid"],
+        "seen": worker["last_heartbeat"],
+        "restarts": None,
+        "paused": worker["paused"],
+        **_figures(worker),
+    }
+
+
+def states(worker: Any) -> list[str]:
+    health = worker["health_status"] if worker["status"] == "active" else worker["status"]
+    return [health, *(flag for flag in ("paused", "draining") if worker[flag])]
+
+
+def _doing(worker: Any) -> Context | None:
+    if worker["current_task_id"] is None:
+        return None
+    return {
+        "id": worker["current_task_id"],
+        "type": worker["current_task_type"],
+        "more": max(worker["running_tasks"] - 1, 0),
+    }
+
+
+def _figures(worker: Any | None) -> Context:
+    if worker is None:
+        names = ("memory", "vram", "version", "today", "errors", "load", "memory_line", "load_line")
+        return dict.fromkeys(names)
+    return {
+        "load": load(worker),
+        "memory_line": worker["memory_line"],
+        "load_line": worker["load_line"],
+        "memory": memory(worker),
+        "vram": vram(worker),
+        "version": worker["version"],
+        "today": worker["processed_today"],
+        "errors": worker["error_rate"],
+    }
+
+
+def memory(worker: Any) -> str | None:
+    used = (worker["resource_usage"] or {}).get("memory_mb")
+    return None if used is None else f"{float(used):,.0f} MB"
+
+
+def load(worker: Any) -> str | None:
+    used = (worker["resource_usage"] or {}).get("cpu_percent")
+    return None if used is None else f"{float(used):,.0f} %"
+
+
+def _lines(lines: Lines, worker: Any) -> Context:
+    """Memory and load of the last half hour, to draw; None where too little is known."""
+    known = lines.get(worker["worker_id"], {})
+    return {
+        "memory_line": _line(known.get("memory_mb", []), "memory, up to {:,.0f} MB in the last 30 minutes"),
+        "load_line": _line(known.get("cpu_percent", []), "load, up to {:,.0f} % in the last 30 minutes"),
+    }
+
+
+def _line(values: Sequence[float | None], told: str) -> Context | None:
+    known = [value for value in values if value is not None]
+    return spark(known, told.format(max(known))) if len(known) > 1 else None
+
+
+def vram(worker: Any) -> str | None:
+    if not worker["vram_total_mb"]:
+        return None
+    return f"{worker['vram_used_mb'] or 0:,} of {worker['vram_total_mb']:,} MB"
+
+
+async def view_worker(visit: Visit) -> Context:
+    id, db = visit.params["id"], visit.admin.db
+    row = await db.insights.fleet.worker(id)
+    if row is None:
+        raise NotFound(f"there is no worker {id!r}", hint="workers that left are forgotten after a while")
+    lines = _lines(await db.insights.samples.lines(), row)
+    return {
+        "worker": row,
+        "states": states(row),
+        "memory": memory(row),
+        "load": load(row),
+        "vram": vram(row),
+        "events": toned(await db.events.latest(50, worker_id=id)),
+        **lines,
+    }
+
+
+async def view_slot(visit: Visit) -> Context:
+    name, db = visit.params["component"], visit.admin.db
+    slot = next((one for one in await db.health.slots() if one["component"] == name), None)
+    if slot is None:
+        raise NotFound(f"there is no slot {name!r}")
+    return {"slot": slot, "events": toned(await db.events.latest(50, component=name))}
+
+
+def _slots(command: str, told: str) -> Act:
+    async def act(visit: Visit, form: Form) -> str:
+        await getattr(visit.admin.commands, command)(visit.who, [form.arg] if form.arg else None)
+        return f"{form.arg or 'Every slot'} {told}"
+
+    return act
+
+
+def _steer(told: str, **flags: bool) -> Act:
+    async def act(visit: Visit, form: Form) -> str:
+        await visit.admin.commands.steer_worker(visit.who, form.arg, **flags)
+        return f"{form.arg} {told}"
+
+    return act
+
+
+async def _ask_scale(visit: Visit, arg: str) -> Context:
+    return {"pools": (await view(visit))["pools"]}
+
+
+async def _scale(visit: Visit, form: Form) -> str:
+    host, _, queue = (form.text("pool") or "").partition(" ")
+    wanted = form.figure("count")
+    if wanted is None or not queue:
+        raise UsageError("count is needed", hint="how many workers this queue should have")
+    where = await visit.admin.commands.scale(visit.who, queue, wanted, host or None)
+    return f"{queue} gets {wanted} on {where}"
+
+
+ACTS: dict[str, Act] = {
+    "pause-slot": _slots("pause_slots", "finishes its task and claims nothing new"),
+    "resume-slot": _slots("resume_slots", "claims again"),
+    "restart-slot": _slots("restart_slots", "is being restarted"),
+    "pause-worker": _steer("finishes its tasks and claims nothing new", paused=True),
+    "resume-worker": _steer("claims again", paused=False),
+    "drain-worker": _steer("finishes its tasks and ends", draining=True),
+    "scale": _scale,
+}
+
+PAGES = (
+    Page(
+        path="/workers",
+        title="Workers",
+        label="Workers",
+        icon="M5 5h14v6H5zM5 14h14v5H5zM8 8h.01M8 16.5h.01",
+        order=30,
+        template="workers.html",
+        view=view,
+        every=3.0,
+        wakes=WAKES,
+        acts=ACTS,
+        sheets={"scale": _ask_scale},
+    ),
+    Page(
+        path="/workers/{id:path}",
+        title="Worker",
+        template="worker.html",
+        view=view_worker,
+        wakes=WAKES,
+        acts=ACTS,
+    ),
+    Page(
+        path="/slots/{component:path}",
+        parent="/workers",
+        title="Slot",
+        template="slot.html",
+        view=view_slot,
+        every=3.0,
+        wakes=WAKES,
+        acts=ACTS,
+    ),
+)
