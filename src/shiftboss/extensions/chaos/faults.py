@@ -1,0 +1,226 @@
+"""What goes wrong: each fault of the plan, done to the fleet, its lines, its disk and its database."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+from uuid import UUID
+
+import psutil
+import psycopg
+
+from shiftboss.db import Database
+from shiftboss.extensions.chaos.fleet import Fleet
+from shiftboss.extensions.chaos.places import SESSIONS, Place
+from shiftboss.extensions.chaos.plan import Fault
+from shiftboss.extensions.chaos.proxy import Proxy
+from shiftboss.extensions.chaos.tasks import QUEUE
+from shiftboss.log import get_logger
+from shiftboss.model.errors import DatabaseError
+from shiftboss.model.task import NewTask
+
+log = get_logger(__name__)
+T = TypeVar("T")
+
+DISK_BYTES = 8 * 1024 * 1024
+#: Longer than the lease of a worker: the watchdog has to act.
+BLOCK_SECONDS = 12.0
+
+_TERMINATE = """
+SELECT count(pg_terminate_backend(pid)) FROM (
+    SELECT pid, percent_rank() OVER (ORDER BY backend_start, pid) AS place FROM pg_stat_activity
+    WHERE application_name = %s AND datname = current_database() AND pid <> pg_backend_pid()) s
+WHERE place <= %s
+"""
+_PICK = """
+SELECT t.id FROM public.tasks t JOIN (SELECT DISTINCT task FROM shiftboss_chaos.changes
+    WHERE after = ANY (%(statuses)s) AND seq > (SELECT last_value FROM shiftboss_chaos.seq) - 20000) c
+    ON c.task = t.id
+WHERE t.status = ANY (%(statuses)s) ORDER BY md5(t.id::text || %(chance)s) LIMIT 20
+"""
+
+
+@dataclass
+class Faults:
+    """Does what the plan says. A fault whose victim is not there is counted as missed."""
+
+    place: Place
+    fleet: Fleet
+    db: Database
+    line: Proxy
+    grpc: list[Proxy]
+    disk: Path | None
+    done: Counter[str] = field(default_factory=Counter)
+    missed: Counter[str] = field(default_factory=Counter)
+    _lasting: set[asyncio.Task[None]] = field(default_factory=set)
+
+    async def happen(self, fault: Fault) -> None:
+        """Begin a fault; those that last go on in the background."""
+        name, _, detail = fault.kind.partition(":")
+        act: Callable[[Fault, str], Awaitable[bool]] = getattr(self, f"_{name}")
+        try:
+            met = await act(fault, detail)
+        except (psutil.Error, psycopg.Error, DatabaseError, OSError) as error:
+            log.debug("fault missed", kind=fault.kind, error=str(error))
+            met = False
+        (self.done if met else self.missed)[fault.kind] += 1
+
+    def tried(self) -> int:
+        return self.done.total() + self.missed.total()
+
+    async def end(self) -> None:
+        """Undo what lasts."""
+        await asyncio.gather(*self._lasting, return_exceptions=True)
+        self.fleet.wake()
+
+    def _last(self, work: Awaitable[object]) -> bool:
+        async def quietly() -> None:
+            with suppress(psutil.Error, psycopg.Error, DatabaseError, OSError):
+                await work
+
+        task = asyncio.create_task(quietly())
+        self._lasting.add(task)
+        task.add_done_callback(self._lasting.discard)
+        return True
+
+    async def _kill(self, fault: Fault, role: str) -> bool:
+        victim = _one(self.fleet.victims(role), fault.chance)
+        if victim is not None:
+            self.fleet.kill(victim)
+        return victim is not None
+
+    async def _stop(self, fault: Fault, role: str) -> bool:
+        victim = _one(self.fleet.victims(role), fault.chance)
+        return victim is not None and self._last(self.fleet.freeze(victim, fault.seconds))
+
+    async def _postgres(self, fault: Fault, how: str) -> bool:
+        self.place.hit(signal.SIGQUIT if how == "immediate" else signal.SIGKILL)
+        return True
+
+    async def _terminate(self, fault: Fault, _: str) -> bool:
+        row = await self.db.fetch_one(_TERMINATE, [SESSIONS, fault.chance])
+        return bool(row and row["count"])
+
+    async def _line(self, fault: Fault, how: str) -> bool:
+        return self._disturb(self.line, fault, how)
+
+    async def _grpc(self, fault: Fault, how: str) -> bool:
+        proxy = self.grpc[int(fault.chance * len(self.grpc))] if self.grpc else None
+        return proxy is not None and self._disturb(proxy, fault, how)
+
+    def _disturb(self, proxy: Proxy, fault: Fault, how: str) -> bool:
+        lines = proxy.some(fault.chance)
+        if how == "cut":
+            for line in lines:
+                line.cut()
+        elif how == "stall":
+            self._last(proxy.stall(lines, fault.seconds))
+        else:
+            self._last(proxy.half_close(lines, fault.chance < 0.5, fault.seconds))
+        return bool(lines)
+
+    async def _refuse(self, fault: Fault, _: str) -> bool:
+        return self._last(self.line.refuse(fault.seconds))
+
+    async def _connections(self, fault: Fault, _: str) -> bool:
+        """Too few connections for the fleet: the sessions that it has are ended as well."""
+        await self._limit(3)
+        await self.db.fetch_one(_TERMINATE, [SESSIONS, 1.0])
+        return self._last(self._unlimit(fault.seconds))
+
+    async def _unlimit(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        await patiently(lambda: self._limit(-1))
+
+    async def _limit(self, most: int) -> None:
+        await self.db.execute(f"ALTER DATABASE chaos CONNECTION LIMIT {most}")
+
+    async def _disk(self, fault: Fault, _: str) -> bool:
+        """Fill the disk of the spools while the database is away."""
+        return self.disk is not None and self._last(self._fill(self.disk, fault.seconds))
+
+    async def _fill(self, disk: Path, seconds: float) -> None:
+        fill = disk / "fill"
+        try:
+            with suppress(OSError), fill.open("wb") as file:
+                for _ in range(DISK_BYTES // 4096):
+                    file.write(b"\0" * 4096)
+                    file.flush()
+            await self.line.refuse(seconds)
+        finally:
+            fill.unlink(missing_ok=True)
+
+    async def _pause(self, fault: Fault, _: str) -> bool:
+        kind, name = ("queue", QUEUE) if fault.chance < 0.3 else ("task_type", "chaos.quick")
+        await self.db.tasks.pause(kind, name, "chaos")
+        return self._last(self._resume(kind, name, fault.seconds))
+
+    async def _resume(self, kind: str, name: str, seconds: float) -> None:
+        await asyncio.sleep(min(seconds, 5))
+        await patiently(lambda: self.db.tasks.resume(kind, name))
+
+    async def _cancel(self, fault: Fault, _: str) -> bool:
+        ids = await self._some(["Queued", "In Progress"], fault)
+        await self._ask(ids, "cancel")
+        return bool(await self.db.tasks.cancel(ids, "chaos")) if ids else False
+
+    async def _retry(self, fault: Fault, _: str) -> bool:
+        ids = await self._some(["Failed", "Cancelled"], fault)
+        await self._ask(ids, "retry")
+        return bool(await self.db.tasks.retry(ids)) if ids else False
+
+    async def _some(self, statuses: list[str], fault: Fault) -> list[UUID]:
+        chosen = await self.db.fetch(_PICK, {"statuses": statuses, "chance": str(fault.chance)})
+        return [row["id"] for row in chosen]
+
+    async def _ask(self, ids: list[UUID], what: str) -> None:
+        await self.db.execute("INSERT INTO shiftboss_chaos.asked SELECT unnest(%s::uuid[]), %s", [ids, what])
+
+    async def _deploy(self, fault: Fault, _: str) -> bool:
+        return self._last(self.fleet.deploy())
+
+    async def _block(self, fault: Fault, _: str) -> bool:
+        task = NewTask(
+            task_type="chaos.blocking",
+            params={"seconds": BLOCK_SECONDS},
+            queue=QUEUE,
+            priority=20,
+            max_attempts=200,
+        )
+        return bool(await self.db.tasks.enqueue([task]))
+
+
+async def patiently(call: Callable[[], Awaitable[T]]) -> T:
+    """What the call returns, however long the database is away."""
+    while True:
+        try:
+            return await call()
+        except DatabaseError:
+            await asyncio.sleep(0.2)
+
+
+def _one(processes: list[psutil.Process], chance: float) -> psutil.Process | None:
+    return processes[int(chance * len(processes))] if processes else None
+
+
+def small_disk(directory: Path) -> Path | None:
+    """A disk that is easy to fill, where this process may mount one."""
+    if os.geteuid() != 0 or shutil.which("mount") is None:
+        return None
+    directory.mkdir()
+    words = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES},mode=700", "shiftboss-chaos", str(directory)]
+    done = subprocess.run(words, capture_output=True, check=False)  # noqa: S603
+    return None if done.returncode else directory
+
+
+def remove_disk(directory: Path) -> None:
+    subprocess.run(["umount", "--lazy", str(directory)], capture_output=True, check=False)  # noqa: S603, S607

@@ -1,0 +1,222 @@
+"""The fleet under test: real processes, started again whenever they end."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import signal
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from shiftboss.extensions.chaos.tasks import QUEUE, VERSION
+
+TARGET = "shiftboss.extensions.chaos.tasks:app"
+ROLES = ("coordinator", "supervisor", "worker", "fed")
+STOP_SECONDS = 30.0
+ROLL_SECONDS = 3.0  # from one member to the next when a version is deployed
+PR_SET_PDEATHSIG = 1
+
+#: Short leases and quick retries, so that much happens in little time; and no slot is given up.
+SETTINGS = {
+    "DATABASE_POOL_SIZE": "6",
+    "WORKER_CONCURRENCY": "10",
+    "WORKER_BEAT_SECONDS": "1",
+    "WORKER_LEASE_SECONDS": "8",
+    "WORKER_POLL_SECONDS": "0.5",
+    "WORKER_GRACE_SECONDS": "2",
+    "COORDINATOR_HEARTBEAT_SECONDS": "1",
+    "COORDINATOR_LEASE_SECONDS": "8",
+    "COORDINATOR_POLL_SECONDS": "0.5",
+    "SUPERVISOR_CHECK_SECONDS": "1",
+    "SUPERVISOR_TIMEOUT_SECONDS": "10",
+    "SUPERVISOR_START_SECONDS": "60",
+    "SUPERVISOR_STOP_SECONDS": "10",
+    "SUPERVISOR_KILL_SECONDS": "2",
+    "SUPERVISOR_DRAIN_SECONDS": "10",
+    "SUPERVISOR_RESTART_LIMIT": "1000000",
+    "SUPERVISOR_RESTART_DELAY_SECONDS": "0.2",
+    "SUPERVISOR_RESTART_DELAY_MAX_SECONDS": "2",
+    "LEADER_ELECT_SECONDS": "0.5",
+    "LEADER_LEASE_SECONDS": "3",
+    "LEADER_RESCUE_SECONDS": "1",
+    "LEADER_CRASH_CHECK_SECONDS": "1",
+    "LEADER_CRASH_TIMEOUT_SECONDS": "10",
+}
+
+
+@dataclass
+class Member:
+    """One process that the runner keeps running."""
+
+    role: str
+    name: str
+    command: list[str]
+    data: Path
+    process: asyncio.subprocess.Process | None = None
+    starts: int = 0
+
+
+@dataclass
+class Fleet:
+    """Starts, counts, hits and stops members. Touches nothing but its own processes and their descendants."""
+
+    place: Path
+    environment: dict[str, str]
+    version: int = 1
+    members: list[Member] = field(default_factory=list)
+    ends: Counter[str] = field(default_factory=Counter)
+    _keeping: list[asyncio.Task[None]] = field(default_factory=list)
+    _hit: set[int] = field(default_factory=set)
+    _stopping: bool = False
+
+    def add(self, role: str, number: int, *words: str, data: Path | None = None) -> None:
+        name = f"chaos-{role}-{number}"
+        self.members.append(Member(role, name, list(words), data or self.place / name))
+
+    def start(self) -> None:
+        self._keeping = [asyncio.create_task(self._keep(member)) for member in self.members]
+
+    async def stop(self) -> None:
+        """End all of them, politely first."""
+        self._stopping = True
+        self.wake()
+        for member in self.members:
+            self._signal(member, signal.SIGTERM)
+        _, slow = await asyncio.wait(self._keeping, timeout=STOP_SECONDS) if self._keeping else ((), ())
+        for process in self.descendants() if slow else ():
+            with suppress(psutil.Error):
+                process.kill()
+        await asyncio.gather(*self._keeping)
+
+    async def _keep(self, member: Member) -> None:
+        while not self._stopping:
+            with (self.place / f"{member.name}.log").open("ab") as log:
+                member.process = await asyncio.create_subprocess_exec(
+                    sys.executable, "-P", "-m", "shiftboss", *member.command,
+                    env=self._environment(member), cwd=self.place, stdin=asyncio.subprocess.DEVNULL,
+                    stdout=log, stderr=log, preexec_fn=_die_with_runner,
+                )  # fmt: skip
+            member.starts += 1
+            code = await member.process.wait()
+            self._count(member, member.process.pid, code)
+            if not self._stopping:
+                await asyncio.sleep(0.2)
+
+    def _count(self, member: Member, pid: int, code: int) -> None:
+        """Tell apart what the runner did to a process and what it did by itself."""
+        how = "hit" if pid in self._hit or self._stopping else f"ended by itself with {code}"
+        self.ends[f"{member.role}: {how}"] += 1
+        self._hit.discard(pid)
+
+    def _environment(self, member: Member) -> dict[str, str]:
+        member.data.mkdir(parents=True, exist_ok=True)
+        own = {f"SHIFTBOSS_{key}": value for key, value in SETTINGS.items()}
+        own |= {"SHIFTBOSS_DATA_DIR": str(member.data), VERSION: str(self.version)}
+        return self.environment | own
+
+    def victims(self, role: str) -> list[psutil.Process]:
+        """Living processes of a role. A slot is a child of a supervisor, a child one of any worker."""
+        if role in ROLES:
+            return [process for member in self.members if member.role == role for process in _living(member)]
+        slots = [child for boss in self.victims("supervisor") for child in _children(boss)]
+        if role == "slot":
+            return slots
+        return [
+            child
+            for one in (*slots, *self.victims("worker"), *self.victims("fed"))
+            for child in _children(one)
+        ]
+
+    def kill(self, process: psutil.Process) -> None:
+        self._hit.add(process.pid)
+        process.kill()
+
+    async def freeze(self, process: psutil.Process, seconds: float) -> None:
+        process.suspend()
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            with suppress(psutil.Error):
+                process.resume()
+
+    async def deploy(self) -> None:
+        """Replace everything that runs handlers, one after the other, by a new version."""
+        self.version += 1
+        for member in self.members:
+            if member.role == "coordinator" or member.process is None:
+                continue
+            former = member.process
+            self._signal(member, signal.SIGTERM)
+            try:
+                await asyncio.wait_for(former.wait(), STOP_SECONDS)
+            except TimeoutError:
+                with suppress(ProcessLookupError):
+                    former.kill()
+            await asyncio.sleep(ROLL_SECONDS)
+
+    def _signal(self, member: Member, number: signal.Signals) -> None:
+        if member.process is not None and member.process.returncode is None:
+            self._hit.add(member.process.pid)
+            with suppress(ProcessLookupError):
+                member.process.send_signal(number)
+
+    def wake(self) -> None:
+        """Let every process go on that was stopped."""
+        for process in self.descendants():
+            with suppress(psutil.Error):
+                process.resume()
+
+    def descendants(self) -> list[psutil.Process]:
+        found = [process for member in self.members for process in _living(member)]
+        return found + [child for process in found for child in _children(process, recursive=True)]
+
+
+def build(
+    fleet: Fleet, counts: dict[str, int], coordinators: Sequence[tuple[int, int]], disk: Path | None
+) -> None:
+    """The members. `coordinators` has each one's port and the port of the proxy before it."""
+    serve = ["worker", TARGET, "--queue", QUEUE, "--log-level", "warning"]
+    for n, (port, _) in enumerate(coordinators):
+        fleet.add(
+            "coordinator", n, "coordinator", "--no-token", "--port", str(port), "--log-level", "warning"
+        )
+    for n in range(counts["supervisor"]):
+        slots = f"{QUEUE}={counts['slot']}"
+        words = ["supervise", TARGET, "--queue", slots, "--host", f"chaos-{n}", "--log-level", "warning"]
+        fleet.add("supervisor", n, *words)
+    for n in range(counts["worker"]):
+        data = disk / f"worker-{n}" if disk else None
+        fleet.add("worker", n, *serve, "--id", f"chaos-worker-{n}", data=data)
+    feeds = [word for _, proxied in coordinators for word in ("--coordinator", f"127.0.0.1:{proxied}")]
+    for n in range(counts["fed"] if coordinators else 0):
+        data = disk / f"fed-{n}" if disk else None
+        fleet.add("fed", n, *serve, "--id", f"chaos-fed-{n}", *feeds, data=data)
+
+
+def _living(member: Member) -> list[psutil.Process]:
+    if member.process is None or member.process.returncode is not None:
+        return []
+    with suppress(psutil.Error):
+        return [psutil.Process(member.process.pid)]
+    return []
+
+
+def _children(process: psutil.Process, recursive: bool = False) -> list[psutil.Process]:
+    with suppress(psutil.Error):
+        return sorted(process.children(recursive=recursive), key=lambda child: child.pid)
+    return []
+
+
+def _die_with_runner() -> None:
+    """In the child: be killed by the kernel when the runner ends, however it ends."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() == 1:
+            os._exit(1)

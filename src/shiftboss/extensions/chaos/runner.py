@@ -1,0 +1,302 @@
+"""One run: start everything, pour tasks in, let faults happen, wait for the end, check, clean up."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import shutil
+import socket
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from shiftboss.db import Database
+from shiftboss.db.migrate import is_current, migrate
+from shiftboss.extensions.chaos import ledger
+from shiftboss.extensions.chaos.checks import Finding, check
+from shiftboss.extensions.chaos.cleaning import clean, install, require_alone
+from shiftboss.extensions.chaos.faults import Faults, patiently, remove_disk, small_disk
+from shiftboss.extensions.chaos.fleet import Fleet, build
+from shiftboss.extensions.chaos.places import SESSIONS, Place, address, through
+from shiftboss.extensions.chaos.plan import Event, Plan
+from shiftboss.extensions.chaos.proxy import Proxy
+from shiftboss.extensions.chaos.report import figures
+from shiftboss.extensions.chaos.tasks import QUEUE
+from shiftboss.model.errors import DatabaseError, UsageError
+
+Tell = Callable[[str], None]
+WARM_SECONDS = 120.0
+TOLD_EVERY = 10.0
+_LIVE = """
+SELECT count(*) AS n, (SELECT last_value FROM shiftboss_chaos.seq) AS seq
+FROM public.tasks WHERE task_type LIKE 'chaos.%' AND status IN ('Queued', 'In Progress')
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What a run is asked for."""
+
+    seed: str
+    minutes: float = 5.0
+    tasks: int = 0
+    faults: int = 0
+    """A run ends when it has gone on for so long, with so many tasks, and after so many faults."""
+    without: tuple[str, ...] = ()
+    fleet: dict[str, int] = field(
+        default_factory=lambda: {"coordinator": 2, "supervisor": 2, "slot": 2, "worker": 1, "fed": 2}
+    )
+    batch: int = 500
+    quick: float = 0.9
+    fault_seconds: float = 3.0
+    patience: float = 180.0
+    beside: bool = False
+    """Run on a database that has other tasks."""
+    keep: bool = False
+
+
+@dataclass
+class Run:
+    """What one run knows while it goes on."""
+
+    make: Callable[[Path], Place]
+    """The place of the fleet's database; it may keep files in that directory."""
+    options: Options
+    tell: Tell
+    batches: int = 0
+    enqueued: int = 0
+    folded: set[UUID] = field(default_factory=set)
+    began: float = 0.0
+    faults: Faults | None = None
+    _sending: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        options = self.options
+        self.plan = Plan(options.seed, options.batch, options.quick, options.fault_seconds)
+
+    async def run(self) -> dict[str, Any]:
+        """The report."""
+        logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # broken connections are no news here
+        async with AsyncExitStack() as parts:
+            work = await parts.enter_async_context(_directory(self.options.keep))
+            self.place = self.make(work / "server")
+            await self.place.open()
+            parts.push_async_callback(self.place.close)
+            db, line = await self._connect(parts)
+            await self._prepare(parts, db)
+            fleet = await self._fleet(parts, work, line)
+            await self._storm(parts, db, line)
+            settled = await self._drain(db)
+            await fleet.stop()
+            self.tell("checking")
+            findings = [finding async for finding in check(db, self.plan, self.batches, self.folded)]
+            return await self._report(db, fleet, findings, settled)
+
+    async def _connect(self, parts: AsyncExitStack) -> tuple[Database, Proxy]:
+        """The runner's own line to the database, without faults, and the fleet's."""
+        clean_line = await parts.enter_async_context(Proxy(lambda: address(self.place.admin_url())))
+        line = await parts.enter_async_context(Proxy(lambda: address(self.place.fleet_url())))
+        self._own_url = through(self.place.admin_url(), clean_line.port, "shiftboss-chaos-runner")
+        self._fleet_url = through(self.place.fleet_url(), line.port, SESSIONS)
+        if self.place.owned:
+            await migrate(self._fleet_url)
+        elif not await is_current(self._own_url):
+            raise UsageError("the database is not up to date", hint="run `shiftboss db migrate` on it first")
+        return await parts.enter_async_context(await Database.open(self._own_url)), line
+
+    async def _prepare(self, parts: AsyncExitStack, db: Database) -> None:
+        if not self.options.beside:
+            await require_alone(db)
+        if not self.options.keep:
+            parts.push_async_callback(clean, db)
+        await install(db)
+        await db.tasks.set_limit("task_type", "chaos.limited", max_running=6, max_per_key=1)
+
+    async def _fleet(self, parts: AsyncExitStack, work: Path, line: Proxy) -> Fleet:
+        counts = self.options.fleet
+        ports = [_free_port() for _ in range(counts["coordinator"])]
+        proxies = [Proxy(partial(_local, port)) for port in ports]
+        for proxy in proxies:
+            await parts.enter_async_context(proxy)
+        disk = None if "disk" in self.options.without else small_disk(work / "disk")
+        if disk is not None:
+            parts.callback(remove_disk, disk)
+        fleet = Fleet(work, _environment(self._fleet_url, self._own_url))
+        build(fleet, counts, [(port, proxy.port) for port, proxy in zip(ports, proxies, strict=True)], disk)
+        parts.push_async_callback(fleet.stop)
+        fleet.start()
+        db = await parts.enter_async_context(await Database.open(self._own_url))
+        self.faults = Faults(self.place, fleet, db, line, proxies, disk)
+        return fleet
+
+    def _left_out(self) -> list[str]:
+        """Faults that cannot happen here, beside those that were not asked for."""
+        assert self.faults is not None
+        left_out = list(self.options.without)
+        left_out += [] if self.place.owned else ["postgres", "connections"]
+        left_out += [] if self.faults.disk else ["disk"]
+        left_out += [] if self.faults.grpc else ["grpc"]
+        return sorted(set(left_out))
+
+    async def _storm(self, parts: AsyncExitStack, db: Database, line: Proxy) -> None:
+        """Tasks and faults, until there were enough of both."""
+        assert self.faults is not None
+        # The producer's connections break like everybody else's.
+        producer = await parts.enter_async_context(await Database.open(self._fleet_url))
+        self.began = time.monotonic()
+        await self._enqueue(producer)
+        await self._warm(db)
+        self.began = time.monotonic()
+        faults = asyncio.create_task(self._faults())
+        telling = asyncio.create_task(self._tell_now_and_then(db))
+        while not self._over():
+            if await self._backlog(db) > 4 * self.plan.size:
+                await asyncio.sleep(0.1)
+            else:
+                await self._enqueue(producer)
+        faults.cancel()
+        with suppress(asyncio.CancelledError):
+            await faults  # an error of its own is an error of the run
+        await self.faults.end()
+        await self._enqueue(producer)  # the fleet works after all that
+        await asyncio.gather(*self._sending)
+        telling.cancel()
+
+    def _over(self) -> bool:
+        options = self.options
+        if self.faults is None or self.faults.tried() < options.faults or self.enqueued < options.tasks:
+            return False
+        return time.monotonic() - self.began >= options.minutes * 60
+
+    async def _warm(self, db: Database) -> None:
+        """Wait until the fleet does something: before that, faults would hit nothing."""
+        self.tell("the fleet starts")
+        query = "SELECT FROM shiftboss_chaos.changes WHERE after = 'Complete' LIMIT 1"
+        while not await patiently(lambda: db.fetch(query)):
+            if time.monotonic() - self.began > WARM_SECONDS:
+                raise UsageError(
+                    "no task was done within two minutes", hint="look at the logs: run with --keep"
+                )
+            await asyncio.sleep(0.1)
+
+    async def _faults(self) -> None:
+        assert self.faults is not None
+        for fault in self.plan.faults(self._left_out()):
+            await asyncio.sleep(max(0.0, self.began + fault.at - time.monotonic()))
+            await self.faults.happen(fault)
+
+    async def _enqueue(self, producer: Database) -> None:
+        """Enqueue the next batch. A lost answer is found out about: a task is there or it is not."""
+        tasks = self.plan.batch(self.batches)
+        while True:
+            try:
+                made = await producer.tasks.enqueue(tasks)
+                self.folded |= {
+                    task.id for task, one in zip(tasks, made, strict=True) if task.id and not one.created
+                }
+                break
+            except DatabaseError:
+                if await self._there(producer, tasks[0].id):
+                    keyed = [task.id for task in tasks if task.dedup_key and task.id]
+                    self.folded |= {id for id in keyed if not await self._there(producer, id)}
+                    break
+        self.enqueued += len(tasks)
+        self._send(self.plan.events(self.batches))
+        self.batches += 1
+
+    async def _there(self, db: Database, id: UUID | None) -> bool:
+        return bool(await patiently(lambda: db.fetch("SELECT FROM public.tasks WHERE id = %s", [id])))
+
+    def _send(self, events: list[Event]) -> None:
+        task = asyncio.create_task(self._send_twice(events))
+        self._sending.add(task)
+        task.add_done_callback(self._sending.discard)
+
+    async def _send_twice(self, events: list[Event]) -> None:
+        """In their order, and each twice under one id: the second time has no effect."""
+        assert self.faults is not None
+        send = self.faults.db.steps.send_event
+        for event in [event for event in events for _ in range(2)]:
+            await asyncio.sleep(0.7)
+            await patiently(partial(send, event.key, event.payload, id=event.id))
+
+    async def _backlog(self, db: Database) -> int:
+        query = (
+            "SELECT count(*) AS n FROM public.tasks WHERE queue = %s AND status = 'Queued' AND hold IS NULL"
+        )
+        try:
+            return int((await db.fetch(query, [QUEUE]))[0]["n"])
+        except DatabaseError:
+            return 1 << 30
+
+    async def _tell_now_and_then(self, db: Database) -> None:
+        assert self.faults is not None
+        while True:
+            await asyncio.sleep(TOLD_EVERY)
+            seconds, backlog = time.monotonic() - self.began, await self._backlog(db)
+            happened = self.faults.done.total()
+            self.tell(f"{seconds:.0f} s: {self.enqueued} tasks enqueued, {backlog} wait, {happened} faults")
+
+    async def _drain(self, db: Database) -> bool:
+        """Wait until every task has ended; False if for `patience` seconds nothing at all has happened."""
+        self.tell("no more faults: waiting for the tasks to end")
+        last, since = -1, time.monotonic()
+        while (found := (await patiently(lambda: db.fetch(_LIVE)))[0])["n"]:
+            if (seq := found["seq"]) != last:
+                last, since = seq, time.monotonic()
+            if time.monotonic() - since > self.options.patience:
+                return False
+            await asyncio.sleep(0.2)
+        return True
+
+    async def _report(
+        self, db: Database, fleet: Fleet, findings: list[Finding], settled: bool
+    ) -> dict[str, Any]:
+        assert self.faults is not None
+        return {
+            "clean": settled and not any(finding.broken for finding in findings),
+            "seed": self.options.seed,
+            "options": asdict(self.options),
+            "enqueued": self.enqueued,
+            "faults": dict(sorted(self.faults.done.items())),
+            "faults_without_a_victim": dict(sorted(self.faults.missed.items())),
+            "faults_left_out": self._left_out(),
+            "process_ends": dict(sorted(fleet.ends.items())),
+            "versions": fleet.version,
+            **await figures(db, time.monotonic() - self.began),
+            "promises": [asdict(finding) for finding in findings],
+        }
+
+
+@asynccontextmanager
+async def _directory(keep: bool) -> AsyncIterator[Path]:
+    work = tempfile.mkdtemp(prefix="shiftboss-chaos-")
+    os.chmod(work, 0o755)  # noqa: S103 -- the server runs as another account
+    try:
+        yield Path(work)
+    finally:
+        if not keep:
+            await asyncio.to_thread(shutil.rmtree, work, True)
+
+
+def _environment(fleet_url: str, own_url: str) -> dict[str, str]:
+    """Without the user's own settings, which are for another fleet."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("SHIFTBOSS_", "PG"))}
+    return kept | {"SHIFTBOSS_DATABASE_URL": fleet_url, ledger.URL: own_url}
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _local(port: int) -> tuple[str, int]:
+    return "127.0.0.1", port
