@@ -1,0 +1,11 @@
+"""Ray: handlers with `engine="ray"` run as Ray tasks, with the resources that they ask for."""
+
+from shiftboss.extension import Extension
+
+extension = Extension(
+    name="ray",
+    package=__name__,
+    extra="ray",
+    settings={"ray": f"{__name__}.settings:RaySettings"},
+    engines={"ray": f"{__name__}.engine:connect"},
+)

@@ -1,0 +1,71 @@
+"""The line to a task that runs in Ray, and what it means when it breaks."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final, Self
+
+from ray.exceptions import NodeDiedError, WorkerCrashedError
+
+from shiftboss.worker.talk import ChildDied, PlaceLost, framed, read
+
+#: How long to wait for Ray to say why a task ended whose line broke.
+EXPLAIN_SECONDS: Final = 30.0
+
+
+class SocketLine:
+    """Messages of one task. `end` is why it ended in Ray, once it has."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+        self.end: asyncio.Future[Exception] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._writer.close()
+        if self.end is not None:
+            self.end.cancel()
+
+    async def tell(self, message: dict[str, Any]) -> None:
+        try:
+            self._writer.write(framed(message))
+            await self._writer.drain()
+        except ConnectionError:
+            raise await self._death() from None
+
+    async def receive(self, lease: int) -> dict[str, Any]:
+        """The next message; raises when the line breaks or Ray says that the task is gone."""
+        reading = asyncio.ensure_future(read(self._reader))
+        assert self.end is not None
+        try:
+            waits: set[asyncio.Future[Any]] = {reading, self.end}
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            if not reading.done():  # what it said last may still be on its way
+                await asyncio.wait({reading}, timeout=1)
+            if not reading.done():
+                raise await self._death()
+            return reading.result()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            raise await self._death() from None
+        finally:
+            reading.cancel()
+
+    async def _death(self) -> Exception:
+        assert self.end is not None
+        done, _ = await asyncio.wait({self.end}, timeout=EXPLAIN_SECONDS)
+        return self.end.result() if done else PlaceLost("the line to its node of Ray broke")
+
+
+def death(error: Exception | None) -> Exception:
+    """What the end of a Ray task without an answer means for ours."""
+    if isinstance(error, NodeDiedError) or (isinstance(error, WorkerCrashedError) and "node" in str(error)):
+        return PlaceLost(f"its node of Ray is gone: {_first_line(error)}")
+    if error is None:
+        return ChildDied("the process that ran it closed the line")
+    return ChildDied(f"the process that ran it died: {_first_line(error)}")
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
