@@ -1,0 +1,5 @@
+"""Agents of pydantic-ai as durable tasks: `pip install 'shiftboss[agents]'`."""
+
+from shiftboss.extensions.agents.durability import ShiftbossDurability
+
+__all__ = ["ShiftbossDurability"]
