@@ -6,19 +6,34 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from shiftboss.app import App, Handle, chain, group
-    from shiftboss.model.errors import Defer
+    from shiftboss.model.errors import Defer, GiveUp, Retry
+    from shiftboss.model.step import StepRetry
+    from shiftboss.worker.around import inject
+    from shiftboss.worker.batches import Batch
+    from shiftboss.worker.blocking import SyncContext
     from shiftboss.worker.context import Context
+    from shiftboss.worker.stepped import step
 
 __version__ = "0.1.0"
-__all__ = ["App", "Context", "Defer", "Handle", "__version__", "chain", "group"]
+__all__ = [
+    "App", "Batch", "Context", "Defer", "GiveUp", "Handle", "Retry", "StepRetry", "SyncContext",
+    "__version__", "chain", "group", "inject", "step",
+]  # fmt: skip
 
 _HOMES = {
     "App": "shiftboss.app",
     "Handle": "shiftboss.app",
     "chain": "shiftboss.app",
     "group": "shiftboss.app",
+    "Batch": "shiftboss.worker.batches",
     "Context": "shiftboss.worker.context",
+    "inject": "shiftboss.worker.around",
     "Defer": "shiftboss.model.errors",
+    "GiveUp": "shiftboss.model.errors",
+    "Retry": "shiftboss.model.errors",
+    "StepRetry": "shiftboss.model.step",
+    "SyncContext": "shiftboss.worker.blocking",
+    "step": "shiftboss.worker.stepped",
 }
 
 

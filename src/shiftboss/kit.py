@@ -24,29 +24,34 @@ import atexit
 import shutil
 import tempfile
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 import orjson
 
 from shiftboss.app import App, Call
-from shiftboss.app.inline import ignore, inline_claim
+from shiftboss.app.inline import InlineSteps, ignore, inline_claim
+from shiftboss.app.schedule import register_schedules
+from shiftboss.app.task import Task
+from shiftboss.app.testing import assert_enqueued, enqueued, next_due, restart_schedules
 from shiftboss.db.connection import Connection, connect
 from shiftboss.db.database import Database
 from shiftboss.db.embedded import EmbeddedServer
 from shiftboss.db.migrate import migrate
-from shiftboss.model.errors import TaskCancelled, TaskFailed
-from shiftboss.model.task import Cancelled, Claimed, Complete, Fail, Postpone, Report, new_id
+from shiftboss.db.sync import SyncFamily
+from shiftboss.leader.schedules import fire_due
+from shiftboss.model.errors import TaskCancelled, TaskFailed, UsageError
+from shiftboss.model.task import Cancelled, Claimed, Complete, Fail, Postpone, Report, Suspended, new_id
 from shiftboss.model.worker import Capabilities, Member
 from shiftboss.worker.executor import Attempt, Executor
 from shiftboss.worker.source import DatabaseSource
 
-__all__ = ["Cancelled", "Complete", "Fail", "Kit", "Postpone", "Report", "fresh_database", "run"]
+__all__ = ["Cancelled", "Complete", "Fail", "Kit", "Postpone", "Report", "Suspended", "fresh_database", "run"]
 
 R = TypeVar("R")
 TEMPLATE = "shiftboss_template"
@@ -55,6 +60,7 @@ FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 
 # A stopped clock still tells what came first: tasks of one enqueue are a microsecond apart.
 TICK = timedelta(milliseconds=10)
+MOST_TICKS = 5000
 
 
 async def run(call: Call[R], *, attempt: int = 1, db: Database | None = None) -> R:
@@ -73,8 +79,10 @@ async def run(call: Call[R], *, attempt: int = 1, db: Database | None = None) ->
     claimed = inline_claim(call.handler, call.params)._replace(attempt=attempt)
     handlers = App("inline").handlers
     handlers.add(call.handler)
-    executor = Executor(handlers, ignore, db)
+    handlers.around.parts += [call.handler.around] if call.handler.around else []
+    executor = Executor(handlers, ignore, db, steps=InlineSteps())
     try:
+        await executor.open()
         outcome = (await _attempt(executor, claimed)).outcome
     finally:
         await executor.close()
@@ -87,6 +95,9 @@ async def run(call: Call[R], *, attempt: int = 1, db: Database | None = None) ->
             raise TaskFailed(claimed.id, f"it was put off by {seconds:g} s: {reason}")
         case Fail(error):
             raise TaskFailed(claimed.id, error)
+        case Suspended(waits):
+            names = ", ".join(str(wait["name"]) for wait in waits)
+            raise TaskFailed(claimed.id, f"it waits for {names}: Kit.drain() runs such a task to its end")
 
 
 class Kit:
@@ -106,29 +117,45 @@ class Kit:
             return
         async with await ClockedDatabase.open(url) as db:
             await app.use(db)
+            await db.tasks.declare_limits(app.handlers.limits())
+            await register_schedules(db, app)
             try:
                 yield cls(app, db)
             finally:
                 await app.close()
 
+    @classmethod
+    @contextmanager
+    def sync(cls, app: App, url: str | None = None) -> Iterator[Any]:
+        """A kit whose methods block, for tests without an event loop; `app.sync` uses its database."""
+        try:
+            with app.sync.within(cls.open(app, url)) as kit:
+                yield SyncFamily(kit, app.sync.background)
+        finally:
+            app.sync.close()
+
     async def drain(self, queue: str | None = None, *, limit: int = 10_000) -> list[Report]:
         """Claim, run and report until nothing is due, new tasks included; what happened, in order.
 
-        Tasks fail and come back as they would in a fleet: move the clock to see a retry with backoff.
+        Tasks fail and come back as they would in a fleet: move the clock to see a retry with backoff, or to
+        end a sleep.
         """
         source, reports = DatabaseSource(self.db, listening=False), list[Report]()
         executor = Executor(self.app.handlers, ignore, self.db)
+        executor.batches.eager = True  # the kit runs one task after the other
+        await executor.open()
         types = sorted(handler.name for handler in self.app.handlers)
+        versions = {handler.name: handler.versions for handler in self.app.handlers if handler.versions}
         await source.join(
             Member(
                 id=f"kit:{new_id()}",
                 queues=[queue] if queue else None,
-                capabilities=Capabilities(task_types=types),
+                capabilities=Capabilities(task_types=types, versions=versions),
                 lease_seconds=86400,
             )
         )
         try:
-            while len(reports) < limit and (claimed := await source.claim(1)):
+            while len(reports) < limit and (claimed := await self._due(source)):
                 report = await _attempt(executor, claimed[0])
                 await source.report([report])
                 reports.append(report)
@@ -137,14 +164,52 @@ class Kit:
             await source.leave()
         return reports
 
+    async def enqueued(self, task: Task[..., Any] | str | None = None) -> list[dict[str, Any]]:
+        """The tasks that were enqueued, whatever became of them, in order; of one type, or all."""
+        return await enqueued(self.db, task)
+
+    async def assert_enqueued(
+        self, what: Task[..., Any] | Call[Any] | str, *, times: int | None = None, **terms: Any
+    ) -> None:
+        """Assert that a task was enqueued: a type, or a call with exactly these arguments.
+
+        `times` says how often, at least once otherwise. `terms` are columns of the task: `queue="mail"`.
+        """
+        await assert_enqueued(self.db, what, times, terms)
+
+    async def assert_not_enqueued(self, what: Task[..., Any] | Call[Any] | str, **terms: Any) -> None:
+        """Assert that no such task was enqueued."""
+        await assert_enqueued(self.db, what, 0, terms)
+
+    async def _due(self, source: DatabaseSource) -> list[Claimed]:
+        """The next task; waits whose time has come end first, as the leader would see to it."""
+        await self.db.steps.wake_due()
+        return await source.claim(1)
+
     async def freeze(self, at: datetime | None = None) -> datetime:
-        """Stop the database's clock, at `at` or now; what it shows."""
-        self.db.clock = at or datetime.now(UTC)
-        return self.db.clock
+        """Stop the database's clock, at `at` or now; what it shows. Schedules go on from there."""
+        self.db.clock = shown = at or datetime.now(UTC)
+        await restart_schedules(self.db, shown)
+        self.db.clock = shown
+        return shown
 
     async def move(self, **span: float) -> datetime:
-        """Move the clock on, stopping it if it runs: `await kit.move(hours=2)`."""
-        return await self.freeze((self.db.clock or datetime.now(UTC)) + timedelta(**span))
+        """Move the clock on, stopping it if it runs: `await kit.move(hours=2)`.
+
+        Schedules of the app fire for every tick on the way, each with the clock at that tick.
+        """
+        began = self.db.clock or datetime.now(UTC)
+        target = began + timedelta(**span)
+        for _ in range(MOST_TICKS):
+            tick = await next_due(self.db)
+            if tick is None or tick > target:
+                self.db.clock = target
+                return target
+            self.db.clock = max(tick, self.db.clock or began)
+            await fire_due(self.db)
+        raise UsageError(
+            f"schedules fire more than {MOST_TICKS} times", hint="move the clock in smaller steps"
+        )
 
     async def thaw(self) -> None:
         """Let the clock show the real time again."""
@@ -188,11 +253,14 @@ def _server() -> str:
     url = server.acquire()
     asyncio.run(_admin(url, f"CREATE DATABASE {TEMPLATE}"))
     asyncio.run(migrate(_named(url, TEMPLATE)))
+    asyncio.run(
+        _admin(url, "DELETE FROM shiftboss.installation", TEMPLATE)
+    )  # each copy is a fleet of its own
     return url
 
 
-async def _admin(url: str, statement: str) -> None:
-    async with connect(_named(url, "postgres")) as conn:
+async def _admin(url: str, statement: str, database: str = "postgres") -> None:
+    async with connect(_named(url, database)) as conn:
         await conn.execute(statement)
 
 

@@ -1,6 +1,7 @@
 """The command `shiftboss`: one file per noun, loaded when it is called. May call everything.
 
-To add a command, write `cli/<noun>.py` with a typer `app` and give it one line in `COMMANDS`.
+To add a command, write `cli/<noun>.py` with a typer `app` and give it one line in `COMMANDS`. Extensions
+bring theirs through `Extension.commands`.
 """
 
 from __future__ import annotations
@@ -8,23 +9,16 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
-from importlib import import_module
+from typing import Any
 
 from shiftboss import __version__
+from shiftboss.extension import Command, extensions, load, missing
 from shiftboss.model.errors import ShiftbossError, UsageError
 
 NAME = "shiftboss"
-
-
-@dataclass(frozen=True)
-class Command:
-    """Where a command lives, what `--help` says about it, and the extra whose packages it needs."""
-
-    target: str
-    help: str
-    extra: str | None = None
+# For a command that takes options nobody declared.
+OPEN: dict[str, Any] = {"context_settings": {"allow_extra_args": True, "ignore_unknown_options": True}}
 
 
 COMMANDS: dict[str, Command] = {
@@ -33,37 +27,31 @@ COMMANDS: dict[str, Command] = {
     "submit": Command("shiftboss.cli.submit:app", "enqueue a task: shiftboss submit NAME key=value"),
     "status": Command("shiftboss.cli.status:app", "the whole fleet on one screen; --watch stays"),
     "top": Command("shiftboss.cli.top:app", "the fleet live, with keys to pause, drain and retry"),
-    "tasks": Command("shiftboss.cli.tasks:app", "tasks: list, show, retry, cancel, tail"),
+    "tasks": Command("shiftboss.cli.tasks:app", "tasks: list, show, steps, retry, cancel, tail"),
+    "logs": Command("shiftboss.cli.logs:app", "what a task has logged; --follow shows it live"),
+    "errors": Command("shiftboss.cli.errors:app", "failures in groups, one per cause: list, show, retry"),
+    "alerts": Command("shiftboss.cli.alerts:app", "what is wrong since when; rules for Prometheus, Grafana"),
     "why": Command("shiftboss.cli.why:app", "what a task waits for, and what to do about it"),
-    "queues": Command("shiftboss.cli.queues:app", "queues: list, pause, resume, limit"),
+    "queues": Command("shiftboss.cli.queues:app", "queues: list, pause, resume, limit, age"),
+    "tenants": Command("shiftboss.cli.tenants:app", "tenants: how much each gets while several wait"),
     "doctor": Command("shiftboss.cli.doctor:app", "look for trouble, and say what to do about it"),
-    "db": Command("shiftboss.cli.db:app", "the database: url, status, stop, shell, migrate, reset"),
+    "db": Command("shiftboss.cli.db:app", "the database: url, start, stop, shell, migrate, roles"),
     "worker": Command("shiftboss.cli.worker:app", "run one worker process: shiftboss worker module:app"),
-    "journal": Command("shiftboss.cli.journal:app", "journals: import, show, search, insights, export", "ai"),
-    "providers": Command("shiftboss.cli.providers:app", "AI providers: circuit, limits, spend, budget", "ai"),
-    "vectorizer": Command("shiftboss.cli.vectorizer:app", "embeddings that follow your tables", "ai"),
     "supervise": Command("shiftboss.cli.supervise:app", "keep worker processes alive on this host"),
     "slots": Command("shiftboss.cli.fleet:slots", "supervised workers: state, process, restarts"),
-    "pause": Command("shiftboss.cli.fleet:pause", "let supervised workers finish and claim nothing new"),
+    "pause": Command("shiftboss.cli.fleet:pause", "let workers finish and claim nothing new"),
     "resume": Command("shiftboss.cli.fleet:resume", "let paused workers claim again"),
+    "drain": Command("shiftboss.cli.fleet:drain", "let workers finish what they do and end"),
     "restart": Command("shiftboss.cli.fleet:restart", "restart supervised workers, failed ones as well"),
     "scale": Command("shiftboss.cli.scale:app", "how many workers there should be, now or by a simulation"),
-    "coordinator": Command(
-        "shiftboss.cli.coordinator:app",
-        "feed workers over gRPC; rescue, schedules, scaling",
-        "coordinator",
-    ),
     "health": Command("shiftboss.cli.health:app", "how each worker is, with its figures of today"),
     "schedule": Command("shiftboss.cli.schedule:app", "cron: list, add, remove, pause, resume"),
-    "events": Command("shiftboss.cli.events:app", "what happened to which worker, when and why"),
-    "admin": Command("shiftboss.cli.admin:app", "the HTTP service: API, dashboard, metrics", "admin"),
-    "token": Command("shiftboss.cli.token:app", "tokens for the API: create, list, revoke, login", "admin"),
-    "runs": Command(
-        "shiftboss.cli.runs:app", "runs of bots: start, list, show, watch, cancel, retry", "admin"
-    ),
-    "bot": Command("shiftboss.cli.bot:app", "carry out a bot here and now: shiftboss bot discovery", "admin"),
+    "events": Command("shiftboss.cli.events:app", "the fleet's log; send an event to tasks that wait"),
+    "approvals": Command("shiftboss.cli.approvals:app", "questions that tasks ask people; answer one"),
+    "token": Command("shiftboss.cli.token:app", "tokens for the API: create, list, revoke, login"),
     "config": Command("shiftboss.cli.config:app", "every setting, its value and where it comes from"),
-    "completion": Command("shiftboss.cli.completion:app", "words for the Tab key: bash, zsh, fish"),
+    "encryption": Command("shiftboss.cli.encryption:app", "encryption of payloads: new-key, status"),
+    "completion": Command("shiftboss.cli.completion:app", "shell completion: bash, zsh, fish"),
 }
 
 # Understood anywhere on the command line, and handed on to child processes through the environment.
@@ -97,25 +85,54 @@ def _run(args: list[str]) -> int:
         print(f"{NAME} {__version__}")
         return 0
     name = args[0]
-    command = COMMANDS.get(name)
+    command = COMMANDS.get(name) or commands().get(name)
     if command is None:
         raise _unknown(name)
     try:
         return _invoke(name, command, args[1:])
     except ModuleNotFoundError as error:
-        if command.extra is None or (error.name or "").startswith(NAME):
+        if (error.name or "").startswith(NAME):
             raise
-        raise UsageError(
-            f"`{NAME} {name}` needs packages that are not installed ({error.name})",
-            hint=f"pip install '{NAME}[{command.extra}]'",
-        ) from error
+        raise missing(f"`{NAME} {name}`", _extra(name, command, args[1:]), error) from error
+
+
+def commands() -> dict[str, Command]:
+    """All commands: the core's, then those of extensions."""
+    return COMMANDS | {name: command for name, command in _brought().items() if " " not in name}
+
+
+def load_command(name: str, command: Command, verb: str | None = None) -> Any:
+    """The typer app of a command, with what extensions add below it.
+
+    What they add is left out where its packages are missing, unless it is the `verb` that was asked for.
+    """
+    app = load(command.target)
+    known = {one.name for one in app.registered_commands}
+    for full, inner in _brought().items():
+        noun, _, own = full.partition(" ")
+        if noun != name or not own or own in known:
+            continue
+        try:
+            app.command(own, **OPEN if inner.open else {})(load(inner.target))
+        except ModuleNotFoundError:
+            if own == verb:
+                raise
+    return app
+
+
+def _brought() -> dict[str, Command]:
+    return {name: command for extension in extensions() for name, command in extension.commands.items()}
+
+
+def _extra(name: str, command: Command, args: list[str]) -> str | None:
+    inner = _brought().get(f"{name} {args[0]}") if args else None
+    return command.extra or (inner.extra if inner else None)
 
 
 def _invoke(name: str, command: Command, args: list[str]) -> int:
     from typer.main import get_command
 
-    module, _, attribute = command.target.partition(":")
-    app = getattr(import_module(module), attribute)
+    app = load_command(name, command, args[0] if args else None)
     try:
         get_command(app).main(args=args, prog_name=f"{NAME} {name}")
     except SystemExit as end:
@@ -164,7 +181,7 @@ def _end_of_options(args: list[str]) -> int:
 
 
 def _unknown(name: str) -> UsageError:
-    near = get_close_matches(name, COMMANDS, n=1)
+    near = get_close_matches(name, commands(), n=1)
     hint = f"did you mean `{NAME} {near[0]}`?" if near else f"`{NAME} --help` lists the commands"
     what = "option" if name.startswith("-") else "command"
     return UsageError(f"there is no {what} {name!r}", hint=hint)
@@ -180,7 +197,7 @@ def _overview() -> str:
             "Runs your worker fleet on the PostgreSQL you already have.",
             "",
             "Commands:",
-            *_table({name: command.help for name, command in COMMANDS.items()}),
+            *_table({name: command.help for name, command in commands().items()}),
             "",
             "Options, anywhere on the line:",
             *_table(switches),

@@ -40,9 +40,16 @@ def keys() -> list[str]:
 
 def _shown(settings: Settings, name: str) -> Any:
     value = settings.value_of(name)
-    return hide(str(value)) if settings.is_secret(name) and value is not None else value
+    if not settings.is_secret(name) or value is None:
+        return value
+    return [hide(str(one)) for one in value] if isinstance(value, tuple | list) else hide(str(value))
 
 
 def hide(secret: str) -> str:
-    """Of a URL only the password is hidden; of anything else, everything."""
-    return re.sub(r"(?<=:)[^:/@]+(?=@)", "***", secret) if "://" in secret else "***"
+    """Of a database's URL only the password is hidden, of another one all but the host, else everything."""
+    scheme, found, rest = secret.partition("://")
+    if not found or not scheme.isalnum():
+        return "***"
+    if scheme in ("http", "https"):
+        return f"{scheme}://{rest.partition('/')[0].rpartition('@')[2]}/***"
+    return re.sub(r"(?<=:)[^:/@]+(?=@)", "***", secret)

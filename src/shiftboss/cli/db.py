@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shiftboss.cli.output import Json, say_json
+from shiftboss.cli.output import Json, confirm, say_json
 from shiftboss.model.errors import EmbeddedServerError, UsageError
 
 if TYPE_CHECKING:
@@ -27,7 +27,10 @@ app = typer.Typer(help="The database: a server of yours, or the embedded Postgre
 
 @app.command()
 def url() -> None:
-    """Print the database URL. Starts the embedded server; it runs on while somebody is connected."""
+    """Print the database URL. Starts the embedded server, which stays up for ten minutes after its last user.
+
+    Example: psql "$(shiftboss db url)"
+    """
     with _database() as address:
         typer.echo(address)
 
@@ -52,8 +55,18 @@ def status(as_json: Json = False) -> None:
 
 
 @app.command()
+def start() -> None:
+    """Start the embedded server and keep it running until `shiftboss db stop`."""
+    _refuse_url("start")
+    server = _embedded()
+    with _database():
+        server.keep()
+    typer.echo(f"running in {server.data_dir} until `shiftboss db stop`; its URL: shiftboss db url")
+
+
+@app.command()
 def stop() -> None:
-    """Stop the embedded server, whoever uses it."""
+    """Stop the embedded server, even while it is in use."""
     _refuse_url("stop")
     typer.echo("stopped" if _embedded().stop() else "it was not running")
 
@@ -64,7 +77,8 @@ def shell(arguments: Annotated[list[str] | None, typer.Argument(help="handed on 
     import subprocess
 
     with _database() as address:
-        done = subprocess.run([_psql(), address, *(arguments or [])], check=False)  # noqa: S603 -- psql
+        shown, environ = _without_password(address)
+        done = subprocess.run([_psql(), shown, *(arguments or [])], check=False, env=environ)  # noqa: S603
     raise typer.Exit(done.returncode)
 
 
@@ -86,12 +100,59 @@ def migrate(
 
 
 @app.command()
+def adopt(
+    copy: Annotated[bool, typer.Option("--copy", help="this is another fleet; the original goes on")] = False,
+    moved: Annotated[
+        bool, typer.Option("--moved", help="this is the same fleet; no original is left")
+    ] = False,
+) -> None:
+    """Say what a restored database is, so that processes may start on it. Stop those that run on it first.
+
+    Example: shiftboss db adopt --copy
+    """
+    from shiftboss.db.connection import connect
+    from shiftboss.db.identity import adopt
+
+    if copy == moved:
+        raise UsageError(
+            "is it a copy, or has the fleet moved here?",
+            hint="--copy if the original is still used, --moved if it is gone for good",
+        )
+
+    async def act(address: str) -> str:
+        async with connect(address) as conn:
+            return str(await adopt(conn, "copy" if copy else "moved"))
+
+    with _database() as address:
+        identity = asyncio.run(act(address))
+    typer.echo(f"adopted as {'a copy' if copy else 'moved'}; this fleet is {identity}")
+
+
+@app.command()
+def roles(
+    kind: Annotated[str, typer.Argument(help="enqueue, viewer, worker, operator or owner")],
+    role: Annotated[str, typer.Argument(help="the database role that gets the rights")],
+    apply: Annotated[bool, typer.Option("--apply", help="run the SQL as well")] = False,
+) -> None:
+    """Print the SQL that gives a database role what it needs and no more. Run it again after each upgrade.
+
+    Example: shiftboss db roles worker fleet --apply
+    """
+    from shiftboss.db.roles import Kind, grants
+
+    if kind not in list(Kind):
+        raise UsageError(f'there is no kind of role "{kind}"', hint=f"kinds: {', '.join(Kind)}")
+    with _database() as address:
+        typer.echo(asyncio.run(grants(address, Kind(kind), role, apply=apply)), nl=False)
+
+
+@app.command()
 def reset(yes: Annotated[bool, typer.Option("--yes", help="do not ask")] = False) -> None:
     """Delete the embedded server's data for good."""
     _refuse_url("reset")
     server = _embedded()
     if not yes:
-        typer.confirm(f"Delete all data in {server.data_dir}?", abort=True)
+        confirm(f"Delete all data in {server.data_dir}?")
     server.erase()
     typer.echo(f"{server.data_dir} is empty")
 
@@ -114,7 +175,20 @@ def _described(address: str | None, data_dir: str | None) -> dict[str, object]:
         "url": hide(address),
         "version": version,
         "current": current,
+        **(_identity(address) if current else {}),
     }
+
+
+def _identity(address: str) -> dict[str, object]:
+    from shiftboss.db.connection import connect
+    from shiftboss.db.identity import identify
+
+    async def ask() -> dict[str, object]:
+        async with connect(address) as conn:
+            found = await identify(conn)
+        return {"identity": str(found.id), "adopted": found.foreign_because is None}
+
+    return asyncio.run(ask())
 
 
 def _describe(address: str) -> None:
@@ -125,6 +199,10 @@ def _describe(address: str) -> None:
     typer.echo(f"url: {hide(address)}")
     typer.echo(f"PostgreSQL {version}")
     typer.echo(f"schema: {'current' if current else 'not current, run `shiftboss db migrate`'}")
+    if current:
+        found = _identity(address)
+        waits = "" if found["adopted"] else ", copied from another database: run `shiftboss db adopt`"
+        typer.echo(f"fleet: {found['identity']}{waits}")
 
 
 @contextmanager
@@ -150,7 +228,8 @@ def _embedded() -> EmbeddedServer:
     from shiftboss.db.embedded import EmbeddedServer
     from shiftboss.model.settings import Settings
 
-    return EmbeddedServer(Settings.load().data_dir)
+    settings = Settings.load()
+    return EmbeddedServer(settings.data_dir, linger=settings.database.linger_seconds)
 
 
 def _refuse_url(command: str) -> None:
@@ -159,6 +238,15 @@ def _refuse_url(command: str) -> None:
             f"`shiftboss db {command}` is for the embedded server only, and database.url names another one",
             hint="unset SHIFTBOSS_DATABASE_URL",
         )
+
+
+def _without_password(address: str) -> tuple[str, dict[str, str]]:
+    """The address as every user of this machine may see it in the process list, and the environment."""
+    from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+    parts = {name: str(value) for name, value in conninfo_to_dict(address).items() if value is not None}
+    password = parts.pop("password", None)
+    return make_conninfo("", **parts), os.environ | ({"PGPASSWORD": password} if password else {})
 
 
 def _psql() -> str:

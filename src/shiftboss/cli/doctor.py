@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from shiftboss.cli.output import Json, console, on_terminal, say_json
+from shiftboss.cli.output import Json, console, on_terminal, say_json, text
 
 if TYPE_CHECKING:
     from shiftboss.cli.findings import Finding
@@ -18,7 +18,10 @@ MARKS = {"ok": "[green]✓[/]", "warning": "[yellow]![/]", "problem": "[red]✗[
 
 @app.command()
 def doctor(as_json: Json = False) -> None:
-    """Look at installation, database, fleet, providers and disk; each finding says what to do.
+    """Look at installation, database, fleet, errors, alerts, providers and disk.
+
+    Each finding says what is wrong, since when if that is known, and what to do; a command can be run as it
+    is printed.
 
     Exit code: 0 when there is no problem (warnings may be), 1 when there is one.
     """
@@ -39,9 +42,12 @@ def _show(findings: list[Finding]) -> None:
     out = console()
     for finding in findings:
         if not on_terminal():
-            typer.echo("\t".join(word or "" for word in finding))
+            typer.echo("\t".join(text(word).replace("\n", " ") for word in finding))
             continue
         out.print(f"{MARKS[finding.level]} [bold]{finding.area:<12}[/] ", end="")
-        out.print(finding.message, markup=False, soft_wrap=True)
+        since = f" (since {text(finding.since)})" if finding.since else ""
+        out.print(f"{finding.message}{since}", markup=False, soft_wrap=True)
         if finding.advice:
-            out.print(f"  [green]→ {finding.advice}[/]", soft_wrap=True)
+            out.print(f"  → {finding.advice}", style="green", markup=False, soft_wrap=True)
+        if finding.command:
+            out.print(f"  → {finding.command}", style="bold green", markup=False, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""`shiftboss events`: the log of the fleet."""
+"""`shiftboss events`: the log of the fleet, and events for tasks that wait for one."""
 
 from __future__ import annotations
 
@@ -9,16 +9,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from shiftboss.model.errors import UsageError
+
 if TYPE_CHECKING:
-    from shiftboss.db import Row
+    from shiftboss.db import Database, Row
+    from shiftboss.operations import Operations
 
 app = typer.Typer(add_completion=False)
 
 Show = Callable[["Row"], None]
 
 
-@app.command()
+@app.callback(invoke_without_command=True)
 def events(
+    context: typer.Context,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="go on with what happens from now")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object per line")] = False,
     limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="how many of the latest")] = 50,
@@ -26,11 +30,44 @@ def events(
     worker: Annotated[str | None, typer.Option("--worker", help="only of this worker")] = None,
     kind: Annotated[str | None, typer.Option("--kind", help="only this kind, such as slot.crashed")] = None,
 ) -> None:
-    """What happened to which worker, when and why; oldest first."""
+    """What happened to which worker, when and why; oldest first. `send` wakes tasks that wait."""
+    if context.invoked_subcommand is not None:
+        return
     show = _show_json if as_json else _show_line
     chosen = {"component": component, "worker_id": worker, "kind": kind}
     with suppress(KeyboardInterrupt):
         asyncio.run(_run(show, chosen, limit, follow))
+
+
+@app.command()
+def send(
+    key: Annotated[str, typer.Argument(help="the key that tasks wait for")],
+    payload: Annotated[str | None, typer.Argument(help="what they get, as JSON", metavar="JSON")] = None,
+    task: Annotated[str | None, typer.Option("--task", help="to this task only")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON for programs")] = False,
+) -> None:
+    """Send an event to the tasks that wait for its key, and to those that will within a day.
+
+    Example: shiftboss events send approval '{"ok": true}' --task 0190...
+    """
+    from shiftboss.cli.operator import act, me
+    from shiftboss.cli.output import say_json, task_ids
+
+    async def do(db: Database, operations: Operations) -> int:
+        to = (await task_ids(db, [task]))[0] if task else None
+        return await operations.send_event(me(), key, _parsed(payload), to)
+
+    woken = act(do)
+    say_json({"woken": woken}) if as_json else typer.echo(f"{woken} tasks go on")
+
+
+def _parsed(text: str | None) -> Any:
+    import orjson
+
+    try:
+        return None if text is None else orjson.loads(text)
+    except ValueError as error:
+        raise UsageError(f"the payload is not JSON: {error}", hint="quote it: '{\"ok\": true}'") from None
 
 
 async def _run(show: Show, chosen: dict[str, Any], limit: int, follow: bool) -> None:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Awaitable, Callable
+from datetime import datetime
+from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from shiftboss import __version__
 from shiftboss.cli.output import span
+from shiftboss.db.identity import HINT
+from shiftboss.extension import contributions
 from shiftboss.model.errors import ShiftbossError
 from shiftboss.model.settings import Settings
 
@@ -21,34 +25,45 @@ GB = 1024**3
 
 
 class Finding(NamedTuple):
-    """One thing seen; `advice` says what to do about it."""
+    """One thing seen; `advice` says what to do about it, `command` can be run exactly as it is."""
 
     level: Literal["ok", "warning", "problem"]
     area: str
     message: str
     advice: str | None = None
+    since: datetime | None = None
+    command: str | None = None
+
+
+Look = Callable[["Database"], Awaitable[list[Finding]]]
 
 
 async def examine() -> list[Finding]:
-    """Everything; what can not be looked at is a finding as well."""
+    """Everything; what cannot be looked at is a finding as well."""
     from shiftboss.db import Database
 
     settings = Settings.load()
     findings = [*installation(), *disk(settings)]
     try:
         async with await Database.open() as db:
-            for look in (database, fleet, providers):
+            for look in (database, fleet):
                 findings += await _looked(look, db)
+            for look in contributions("findings"):
+                findings += await _looked(partial(look, settings=settings), db)
     except ShiftbossError as error:
         findings.append(Finding("problem", "database", error.message, error.hint))
     return findings
 
 
-async def _looked(look: Callable[[Database], Awaitable[list[Finding]]], db: Database) -> list[Finding]:
+async def _looked(look: Look, db: Database) -> list[Finding]:
     try:
         return await look(db)
     except ShiftbossError as error:
-        return [Finding("problem", look.__name__, f"can not look: {error.message}", error.hint)]
+        return [Finding("problem", _name(look), f"cannot look: {error.message}", error.hint)]
+
+
+def _name(look: Look) -> str:
+    return str(getattr(look.func if isinstance(look, partial) else look, "__name__", "doctor"))
 
 
 def installation() -> list[Finding]:
@@ -80,7 +95,12 @@ async def database(db: Database) -> list[Finding]:
     server = await look.server()
     size = server["bytes"] / GB
     findings = [Finding("ok", "database", f"PostgreSQL {server['version']}, {size:.2f} GB, schema current")]
-    findings += _settings(server) + _connections(server)
+    findings += _settings(server) + _connections(server) + _pooler(db) + await _replica(db)
+    fleet = await db.installation.identify()
+    if fleet.foreign_because is not None:
+        message = f"this database is a copy: {fleet.foreign_because}; no process starts on it"
+        findings.append(Finding("problem", "database", message, HINT))
+    findings += [_strange(row) for row in await look.strange_indexes()]
     if abs(ahead := await look.clock_difference()) > 5:
         advice = "set both clocks by NTP; leases go by the database's, deadlines also by this one's"
         findings.append(
@@ -88,13 +108,19 @@ async def database(db: Database) -> list[Finding]:
         )
     for row in await look.old_transactions():
         who = f"{row['application_name'] or 'a client'} (pid {row['pid']}, {row['state']})"
-        advice = f"it keeps dead rows from being cleaned; end it with pg_terminate_backend({row['pid']})"
         message = f"a transaction of {who} is open for {span(row['seconds'])}"
-        findings.append(Finding("warning", "database", message, advice))
+        command = _sql(f"SELECT pg_terminate_backend({row['pid']})")
+        advice = "it keeps dead rows from being cleaned; end it:"
+        findings.append(Finding("warning", "database", message, advice, command=command))
     for row in await look.bloat():
         message = f"{row['name']} has {row['dead']} dead rows and {row['live']} live ones"
-        findings.append(Finding("warning", "database", message, f"VACUUM {row['name']}; is autovacuum on?"))
+        command = _sql(f"VACUUM {row['name']}")
+        findings.append(Finding("warning", "database", message, "is autovacuum on?", command=command))
     return findings
+
+
+def _sql(statement: str) -> str:
+    return f'shiftboss db shell -- -c "{statement}"'
 
 
 def _settings(server: Row) -> list[Finding]:
@@ -106,11 +132,15 @@ def _settings(server: Row) -> list[Finding]:
         message = "autovacuum is off: claims get slower all the time"
         findings.append(Finding("problem", "database", message, "autovacuum = on"))
     if server["standby"]:
-        message = "this server is a standby and can not be written to"
+        message = "this server is a standby and cannot be written to"
         findings.append(Finding("problem", "database", message, "use the primary"))
     if server["vector"] is None:
         message = "no pgvector: journal vectors and vectorizers are left out"
-        make = "CREATE EXTENSION vector" if server["vector_available"] else "install pgvector on the server"
+        make = (
+            "have a superuser run CREATE EXTENSION vector"
+            if server["vector_available"]
+            else "install pgvector on the server"
+        )
         findings.append(Finding("warning", "database", message, f"{make}, then shiftboss db migrate"))
     return findings
 
@@ -123,46 +153,69 @@ def _connections(server: Row) -> list[Finding]:
     return [Finding("ok", "database", message)]
 
 
+def _pooler(db: Database) -> list[Finding]:
+    if not db.pooled:
+        return []
+    message = "connections go through a pooler"
+    if Settings.load().database.direct_url:
+        return [Finding("ok", "database", f"{message}, notifications by database.direct_url")]
+    message += ", which delivers no notifications: workers look for tasks once a second"
+    return [Finding("warning", "database", message, "set database.direct_url to the server's own address")]
+
+
+async def _replica(db: Database) -> list[Finding]:
+    from shiftboss.db.replica import ReadDatabase
+
+    reads = ReadDatabase.of(db, Settings.load().database)
+    if not isinstance(reads, ReadDatabase):
+        return []
+    try:
+        state = await reads.look()
+    finally:
+        await reads.close()
+    if state.in_use:
+        return [Finding("ok", "replica", f"the read replica is {state.lag_seconds:.1f} s behind")]
+    advice = "page, API lists and metrics read from the primary meanwhile; see database.read_lag_seconds"
+    return [Finding("warning", "replica", state.reason or "the read replica is not in use", advice)]
+
+
+def _strange(row: Row) -> Finding:
+    wanted = f"{row['table']} ({', '.join(row['wanted'])})"
+    has = f"is on ({', '.join(row['columns'])})" if row["columns"] else "is missing"
+    drop = f"DROP INDEX {row['name']}; " if row["columns"] else ""
+    advice = f"{drop}CREATE INDEX {row['name']} ON {wanted}"
+    return Finding("warning", "database", f"index {row['name']} {has}, not on {wanted}", advice)
+
+
 async def fleet(db: Database) -> list[Finding]:
+    from shiftboss.cli.troubles import troubles
+
     counts = await db.insights.overview.counts(fresh=True)
     message = f"{counts['active_workers']} workers, {counts['queued_tasks']} tasks waiting"
-    findings = [Finding("ok", "fleet", message)]
-    for alert in await db.insights.overview.alerts():
-        level: Literal["problem", "warning"] = "problem" if alert["severity"] == "critical" else "warning"
-        findings.append(Finding(level, "fleet", alert["message"], _advice(alert["kind"], alert["subject"])))
+    findings = [Finding("ok", "fleet", message), *await troubles(db), *await _unusable(db)]
     for row in await db.insights.condition.undone():
         many = "1000 or more" if row["tasks"] >= 1000 else row["tasks"]
         message = f"{many} tasks {row['task_type']} in queue {row['queue']}: no worker serves them"
-        findings.append(Finding("warning", "fleet", message, f"shiftboss why {row['example']}"))
+        findings.append(Finding("warning", "fleet", message, command=f"shiftboss why {row['example']}"))
     return findings
 
 
-def _advice(kind: str, subject: str | None) -> str:
-    match kind:
-        case "stale_worker":
-            return "its tasks go to others by themselves; look at its host and its log"
-        case "stuck_task":
-            return f"shiftboss tasks show {subject}, or shiftboss tasks cancel {subject}"
-        case "budget_spent":
-            return f"its tasks wait until tomorrow (UTC); sooner with a higher ai.{subject}.daily_budget"
-        case "all_workers_crashed":
-            return "shiftboss events tells why; then shiftboss restart --all"
-        case _:
-            return f"shiftboss events --component {subject}, then shiftboss restart {subject}"
-
-
-async def providers(db: Database) -> list[Finding]:
-    findings = []
-    for row in await db.insights.providers.status():
-        circuit = row.get("circuit") or row.get("state")
-        if circuit and circuit != "closed":
-            message = (
-                f"the circuit of {row['provider']} is {circuit}: {row.get('last_error') or 'no error kept'}"
-            )
-            findings.append(
-                Finding("warning", "providers", message, "shiftboss providers; it closes by itself")
-            )
-    from shiftboss.ai.configure import configured
-
-    ready = [name for name, usable in configured(Settings.load().ai).items() if usable]
-    return [*findings, Finding("ok", "providers", f"configured: {', '.join(ready) or 'none'}")]
+async def _unusable(db: Database) -> list[Finding]:
+    """Rows of an older `tasks` table that no worker can take."""
+    count, rows = await db.insights.condition.unusable()
+    findings = [
+        Finding(
+            "warning",
+            "fleet",
+            f"task {row['id']} cannot run: {row['reason']}",
+            command=f"shiftboss why {row['id']}",
+        )
+        for row in rows
+    ]
+    if count > len(rows):
+        message, command = (
+            f"{count - len(rows)} more tasks cannot run",
+            _sql("TABLE shiftboss.unusable_tasks"),
+        )
+        findings.append(Finding("warning", "fleet", message, command=command))
+    return findings

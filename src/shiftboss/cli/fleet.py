@@ -1,15 +1,21 @@
-"""`shiftboss slots`, `pause`, `resume` and `restart`: the state of supervised workers, and orders to them."""
+"""`shiftboss slots`, `pause`, `resume`, `drain` and `restart`: the state of workers, and orders to them."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shiftboss.cli.operator import act, me
 from shiftboss.cli.output import Columns, Json, ask, say_json, show_rows, span
 from shiftboss.model.errors import UsageError
 
+if TYPE_CHECKING:
+    from shiftboss.db import Database
+    from shiftboss.operations import Operations
+
 Components = Annotated[list[str] | None, typer.Argument(help="workers, such as worker:processing:0")]
+Workers = Annotated[list[str], typer.Argument(help="ids of workers, as `shiftboss status` lists them")]
 Queue = Annotated[str | None, typer.Option("--queue", "-q", help="all workers of this queue")]
 All = Annotated[bool, typer.Option("--all", help="all workers")]
 
@@ -27,6 +33,7 @@ COLUMNS: Columns = {
 slots = typer.Typer(add_completion=False)
 pause = typer.Typer(add_completion=False)
 resume = typer.Typer(add_completion=False)
+drain = typer.Typer(add_completion=False)
 restart = typer.Typer(add_completion=False)
 
 
@@ -43,7 +50,7 @@ def _slots(as_json: Json = False) -> None:
 def _pause(components: Components = None, queue: Queue = None, everyone: All = False) -> None:
     """Let workers finish what they do and claim nothing new, until they are resumed."""
     _one_choice("pause", components, queue, everyone)
-    for name in ask(lambda db: db.health.pause_workers(components or None, queue)):
+    for name in act(lambda db, operations: _steer(db, operations, components, queue, paused=True)):
         typer.echo(f"{name} paused")
 
 
@@ -51,16 +58,46 @@ def _pause(components: Components = None, queue: Queue = None, everyone: All = F
 def _resume(components: Components = None, queue: Queue = None, everyone: All = False) -> None:
     """Let paused workers claim again."""
     _one_choice("resume", components, queue, everyone)
-    for name in ask(lambda db: db.health.resume_workers(components or None, queue)):
+    for name in act(lambda db, operations: _steer(db, operations, components, queue, paused=False)):
         typer.echo(f"{name} resumed")
+
+
+@drain.command()
+def _drain(workers: Workers) -> None:
+    """Let workers finish what they do and end. One that a supervisor keeps is started again: pause that.
+
+    Example: shiftboss drain host-7:4711
+    """
+
+    async def end(_: Database, operations: Operations) -> None:
+        for worker in workers:
+            await operations.steer_worker(me(), worker, draining=True)
+            typer.echo(f"{worker} is draining")
+
+    act(end)
 
 
 @restart.command()
 def _restart(components: Components = None, queue: Queue = None, everyone: All = False) -> None:
-    """Restart workers: each finishes its task first. The only way out of failed; the count begins anew."""
+    """Restart workers: each finishes its task first. The only way out of failed; the count begins again."""
     _one_choice("restart", components, queue, everyone)
-    for row in ask(lambda db: db.health.restart_workers(components or None, queue)):
+    for row in act(lambda _, operations: operations.restart_slots(me(), components or None, queue)):
         typer.echo(f"{row['component']}: {row['note']}")
+
+
+async def _steer(
+    db: Database, operations: Operations, names: list[str] | None, queue: str | None, *, paused: bool
+) -> list[str]:
+    """Pause or resume supervised workers, and those among the names that run by themselves."""
+    slots = {row["component"] for row in await db.health.slots()}
+    plain = [name for name in names or [] if name not in slots and await db.workers.get(name) is not None]
+    for name in plain:
+        await operations.steer_worker(me(), name, paused=paused)
+    kept = [name for name in names or [] if name not in plain]
+    if names and not kept:
+        return plain
+    order = operations.pause_slots if paused else operations.resume_slots
+    return [*plain, *await order(me(), kept or None, queue)]
 
 
 def _one_choice(verb: str, components: list[str] | None, queue: str | None, everyone: bool) -> None:

@@ -23,7 +23,7 @@ def health(
     """Healthy, degraded or unhealthy; tasks held, done today, error rate, average time, CPU and memory."""
 
     async def question(db: Database) -> list[dict[str, Any]]:
-        return await db.fleet.health(worker_id)
+        return await db.workers.health(worker_id)
 
     rows = ask(question)
     if worker_id is not None and not rows:

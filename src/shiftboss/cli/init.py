@@ -34,7 +34,7 @@ def init(
         for name, content in contents.items():
             (folder / name).write_text(content, encoding="utf-8")
     except OSError as error:
-        raise UsageError(f"can not write to {folder}: {error.strerror}") from None
+        raise UsageError(f"cannot write to {folder}: {error.strerror}") from None
     if as_json:
         say_json({"folder": str(folder), "files": list(contents)})
         return

@@ -11,6 +11,7 @@ from uuid import UUID
 
 import typer
 
+from shiftboss.model.codec import shown
 from shiftboss.model.errors import NotFound, UsageError
 
 if TYPE_CHECKING:
@@ -52,6 +53,13 @@ def ask(question: Callable[[Database], Awaitable[T]]) -> T:
 
 def on_terminal() -> bool:
     return sys.stdout.isatty()
+
+
+def confirm(question: str) -> None:
+    """Go on only if the user says yes; where nobody can answer, ask for --yes instead."""
+    if not sys.stdin.isatty():
+        raise UsageError("nobody can confirm this here", hint=f"add --yes to answer: {question}")
+    typer.confirm(question, abort=True)
 
 
 def console() -> Console:
@@ -110,8 +118,8 @@ def text(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:g}"
     if isinstance(value, list | tuple):
-        return ", ".join(map(str, value))
-    return str(value)
+        return ", ".join(map(str, shown(list(value))))
+    return str(shown(value))
 
 
 def span(seconds: float | None) -> str:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 
+from shiftboss.cli.operator import act, me
 from shiftboss.cli.output import Columns, Json, ask, parse_span, say_json, show_rows, span
 from shiftboss.model.errors import UsageError
 
 if TYPE_CHECKING:
-    from shiftboss.db import Database
+    from shiftboss.db import Database, Row
+    from shiftboss.operations import Operations
 
-app = typer.Typer(help="Queues: list, pause, resume, limit.", add_completion=False, no_args_is_help=True)
+app = typer.Typer(help="Queues: list, pause, resume, limit, age.", add_completion=False, no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(help="the queue; with --type the task type")]
 ByType = Annotated[bool, typer.Option("--type", help="NAME is a task type, not a queue")]
@@ -42,22 +44,22 @@ def list_(as_json: Json = False) -> None:
 def pause(
     name: Name,
     by_type: ByType = False,
-    reason: Annotated[str | None, typer.Option("--reason", help="shown to who asks why")] = None,
+    reason: Annotated[str | None, typer.Option("--reason", help="shown by `shiftboss why`")] = None,
     as_json: Json = False,
 ) -> None:
     """Hold back what waits; what runs goes on."""
 
-    async def act(db: Database) -> bool:
+    async def do(db: Database, operations: Operations) -> bool:
         await _require(db, name, by_type)
-        return await db.tasks.pause(_kind(by_type), name, reason)
+        return await operations.pause_queue(me(), name, reason, _kind(by_type))
 
-    _tell(name, "paused", "was paused already", ask(act), as_json)
+    _tell(name, "paused", "was paused already", act(do), as_json)
 
 
 @app.command()
 def resume(name: Name, by_type: ByType = False, as_json: Json = False) -> None:
     """Let it go on."""
-    changed = ask(lambda db: db.tasks.resume(_kind(by_type), name))
+    changed = act(lambda _, operations: operations.resume_queue(me(), name, _kind(by_type)))
     _tell(name, "resumed", "was not paused", changed, as_json)
 
 
@@ -73,28 +75,121 @@ def limit(
     ] = None,
     rate: Annotated[int | None, typer.Option("--rate", min=1, help="most started per period")] = None,
     per: Annotated[str, typer.Option("--per", help="the period of --rate, as in 1m")] = "1m",
+    each: Annotated[
+        str | None, typer.Option("--each", help="key or tenant: each has the whole --rate to itself")
+    ] = None,
+    none: Annotated[bool, typer.Option("--none", help="remove all limits")] = False,
+    reset: Annotated[
+        bool, typer.Option("--reset", help="forget what was set by hand; limits in code hold again")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Limit a queue or a task type over the whole fleet; with no figure, take its limits away.
+    """Limit a queue or a task type over the whole fleet; with no option, show its limits.
+
+    The options given replace all limits of NAME.
 
     Example: shiftboss queues limit mail --rate 100 --per 1m
     """
     if per_key is not None and not by_type:
         raise UsageError("--per-key is a limit of a task type", hint=f"shiftboss queues limit --type {name}")
+    figures = {"--running": running, "--per-key": per_key, "--rate": rate}
+    given = [option for option, value in figures.items() if value is not None]
+    given += [option for option, on in (("--none", none), ("--reset", reset)) if on]
+    if each is not None and (each not in ("key", "tenant") or rate is None):
+        raise UsageError(f"--each {each} is not possible", hint="--rate 100 --each key, or --each tenant")
+    if (none or reset) and len(given) > 1:
+        raise UsageError(f"{given[-1]} contradicts {given[0]}", hint="use one of them")
+    if reset:
+        changed = act(lambda _, operations: operations.reset_limit(me(), name, _kind(by_type)))
+        _tell(
+            name,
+            "reset: limits in code hold, if there are any",
+            "had no limits set by hand",
+            changed,
+            as_json,
+        )
+        return
+    if not given:
+        _show_limits(name, by_type, as_json)
+        return
 
-    async def act(db: Database) -> None:
+    async def do(db: Database, operations: Operations) -> None:
         await _require(db, name, by_type)
         period = parse_span(per) if rate is not None else None
-        await db.tasks.set_limit(
-            _kind(by_type), name, max_running=running, max_per_key=per_key, rate=rate, rate_period=period
+        scope = cast(Literal["all", "key", "tenant"], each or "all")
+        await operations.limit_queue(
+            me(), name, running, rate, period, kind=_kind(by_type), max_per_key=per_key, rate_per=scope
         )
 
-    ask(act)
-    has = any(value is not None for value in (running, per_key, rate))
-    _tell(name, "limited" if has else "no longer limited", "", True, as_json)
+    act(do)
+    _tell(name, "no longer limited" if none else "limited", "", True, as_json)
 
 
-def _kind(by_type: bool) -> str:
+@app.command()
+def age(
+    every: Annotated[
+        str | None, typer.Argument(help="how long a task waits for one more point, as in 10m")
+    ] = None,
+    off: Annotated[bool, typer.Option("--off", help="priorities do not age any more")] = False,
+    as_json: Json = False,
+) -> None:
+    """Let priorities age, so that no task starves behind more urgent ones; with no option, show how.
+
+    Example: shiftboss queues age 10m
+    """
+    if every is not None and off:
+        raise UsageError("--off contradicts a time", hint="use one of them")
+    if every is not None or off:
+        wanted = None if every is None else parse_span(every)
+        act(lambda _, operations: operations.set_ageing(me(), wanted))
+    now = ask(lambda db: db.fairness.ageing())
+    if as_json:
+        say_json({"every_seconds": None if now is None else now.total_seconds()})
+    elif now is None:
+        typer.echo("priorities do not age")
+    else:
+        typer.echo(f"a waiting task gains one point of priority every {span(now.total_seconds())}")
+
+
+def _show_limits(name: str, by_type: bool, as_json: bool) -> None:
+    async def look(db: Database) -> Row | None:
+        await _require(db, name, by_type)
+        rows = await db.insights.fleet.types() if by_type else await db.insights.fleet.queues(fresh=True)
+        return next((row for row in rows if row["name"] == name), None)
+
+    row = ask(look) or {}
+    figures = (
+        "max_running",
+        "max_per_key",
+        "rate",
+        "rate_seconds",
+        "rate_per",
+        "limits_set_by",
+        "limits_in_code",
+    )
+    limits = {key: row.get(key) for key in figures}
+    if as_json:
+        say_json({"name": name, **limits})
+        return
+    told = [f"{limits['max_running']} running at a time"] if limits["max_running"] is not None else []
+    told += [f"{limits['max_per_key']} per key"] if limits["max_per_key"] is not None else []
+    each = f" for each {limits['rate_per']}" if limits["rate_per"] in ("key", "tenant") else ""
+    told += (
+        [f"{limits['rate']} per {span(limits['rate_seconds'])}{each}"] if limits["rate"] is not None else []
+    )
+    typer.echo(f"{name}: {', '.join(told) or 'no limits'}{_source(limits)}")
+    option = "--type " if by_type else ""
+    typer.echo(f"change it: shiftboss queues limit {option}{name} --running 10, or --none", err=True)
+
+
+def _source(limits: Row) -> str:
+    """Whose limits these are, where that can be more than one."""
+    if limits["limits_set_by"] == "code":
+        return " (in code)"
+    return " (set by hand, instead of those in code)" if limits["limits_in_code"] else ""
+
+
+def _kind(by_type: bool) -> Literal["queue", "task_type"]:
     return "task_type" if by_type else "queue"
 
 

@@ -20,8 +20,18 @@ app = typer.Typer(add_completion=False)
 @app.command()
 def scale(
     words: Annotated[
-        list[str] | None, typer.Argument(help="how many workers: 8, or queue=count", metavar="COUNT")
+        list[str] | None,
+        typer.Argument(help="how many workers: 8, or queue=count; with --auto, queues", metavar="COUNT"),
     ] = None,
+    auto: Annotated[
+        bool | None,
+        typer.Option("--auto/--no-auto", help="let the leader choose the number of workers of these queues"),
+    ] = None,
+    keys: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="a setting of the autoscaler for these queues, as key=value; repeatable"),
+    ] = None,
+    show: Annotated[bool, typer.Option("--list", help="show the settings of the autoscaler")] = False,
     host: Annotated[str | None, typer.Option("--host", help="on which host, if there are several")] = None,
     simulate: Annotated[
         Path | None, typer.Option("--simulate", help="write a picture of what the autoscaler would do")
@@ -43,10 +53,16 @@ def scale(
 
     Example: shiftboss scale 8, or shiftboss scale emails=8
 
+    Example: shiftboss scale emails --auto --set min_workers=2 --set max_workers=20
+
     Example: shiftboss scale --simulate scale.png --pattern day --rate 20
     """
     if simulate is not None:
         _simulate(simulate, load, pattern, minutes, rate, task_seconds, slots)
+    elif show:
+        asyncio.run(_show())
+    elif auto is not None or keys:
+        asyncio.run(_set_autoscale(words or [], _given(auto, keys or [])))
     elif not words:
         raise UsageError("how many workers?", hint="shiftboss scale 8, or shiftboss scale --simulate FILE")
     else:
@@ -54,15 +70,56 @@ def scale(
 
 
 async def _scale(words: list[str], host: str | None) -> None:
+    from shiftboss.cli.operator import me, operating
     from shiftboss.cli.supervise import slots
-    from shiftboss.db import Database
+    from shiftboss.operations import Operations
 
-    async with await Database.open() as db:
+    async with operating(Operations) as (db, operations):
         if len(words) == 1 and words[0].isdecimal():
             words = [f"{await _only_queue(db)}={words[0]}"]
         for queue, count in slots(words).items():
-            where = await db.health.set_slots(queue, count, host)
+            where = await operations.set_slots(me(), queue, count, host)
             typer.echo(f"{queue}: {count} on {where}")
+
+
+def _given(auto: bool | None, keys: list[str]) -> dict[str, str | bool]:
+    """`["max_workers=20"]` as `{"max_workers": "20"}`, with `enabled`."""
+    given: dict[str, str | bool] = {}
+    for word in keys:
+        key, equals, value = word.partition("=")
+        if not equals:
+            raise UsageError(f"{word!r} is not key=value", hint="for example: --set max_workers=20")
+        given[key] = value
+    return given if auto is None else given | {"enabled": auto}
+
+
+async def _set_autoscale(queues: list[str], given: dict[str, str | bool]) -> None:
+    from shiftboss.cli.operator import me, operating
+    from shiftboss.operations import Operations
+
+    if not queues:
+        raise UsageError("of which queue?", hint="for example: shiftboss scale emails --auto")
+    async with operating(Operations) as (_, operations):
+        for queue in queues:
+            _tell(await operations.set_autoscale(me(), queue, dict(given)))
+
+
+async def _show() -> None:
+    from shiftboss.db import Database
+    from shiftboss.leader.autoscaler import stored_autoscale
+
+    async with await Database.open() as db:
+        rows = await stored_autoscale(db)
+    for row in rows:
+        _tell(row)
+    if not rows:
+        typer.echo("no queue is scaled by the leader; `shiftboss scale QUEUE --auto` begins")
+
+
+def _tell(settings: AutoscaleSettings) -> None:
+    values = settings.model_dump(exclude={"queue", "enabled"})
+    words = " ".join(f"{key}={value:g}" for key, value in values.items())
+    typer.echo(f"{settings.queue}: {'scaled by the leader' if settings.enabled else 'not scaled'}; {words}")
 
 
 async def _only_queue(db: Database) -> str:
@@ -86,7 +143,7 @@ def _simulate(
     task_seconds: float,
     slots: int,
 ) -> None:
-    from shiftboss.coordinator.simulation import made_load, plot, recorded_load, simulate
+    from shiftboss.leader.simulation import made_load, plot, recorded_load, simulate
     from shiftboss.model.settings import Settings
 
     if not path.parent.is_dir():

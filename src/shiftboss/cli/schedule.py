@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from shiftboss.cli.operator import act, me
 from shiftboss.cli.output import Json, ask, say_json, show_rows
 from shiftboss.model.errors import UsageError
 
@@ -57,44 +58,35 @@ def add(
 
     Example: shiftboss schedule add nightly '0 3 * * *' cleanup --timezone Europe/Madrid
     """
-    from shiftboss.coordinator.cron import Cron, register, task
+    from shiftboss.leader.schedules import Cron, task
 
     needs = None if requires is None else _object(requires, "--requires")
     order = task(task_type, _object(params), queue=queue, priority=priority, tenant=tenant, requires=needs)
     wanted = Cron(name=name, cron=cron, task=order, timezone=timezone, missed=missed)
     wanted.check()
-    ask(lambda db: register(db, [wanted]))
-    row = ask(lambda db: db.schedules.get(name))
-    typer.echo(f"{name}: next at {row['next_tick']:%Y-%m-%d %H:%M:%S %Z}" if row else name)
+    row = act(lambda _, operations: operations.put_schedule(me(), wanted))
+    typer.echo(f"{name}: next at {row['next_tick']:%Y-%m-%d %H:%M:%S %Z}")
 
 
 @app.command()
 def remove(name: Name) -> None:
     """Take a schedule away; tasks that it made stay."""
-    from shiftboss.coordinator.cron import unknown
-
-    if not ask(lambda db: db.schedules.remove(name)):
-        raise unknown(name)
+    act(lambda _, operations: operations.remove_schedule(me(), name))
     typer.echo(f"{name}: removed")
 
 
 @app.command()
 def pause(name: Name) -> None:
     """Fire it no more, until it is resumed."""
-    _set_paused(name, True)
+    act(lambda _, operations: operations.pause_schedule(me(), name))
+    typer.echo(f"{name}: paused")
 
 
 @app.command()
 def resume(name: Name) -> None:
     """Go on from the next tick; those that passed are not made up for."""
-    _set_paused(name, False)
-
-
-def _set_paused(name: str, paused: bool) -> None:
-    from shiftboss.coordinator.cron import set_paused
-
-    ask(lambda db: set_paused(db, name, paused))
-    typer.echo(f"{name}: {'paused' if paused else 'resumed'}")
+    act(lambda _, operations: operations.resume_schedule(me(), name))
+    typer.echo(f"{name}: resumed")
 
 
 def _object(text: str, option: str = "--params") -> dict[str, Any]:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from difflib import get_close_matches
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shiftboss.cli.output import Json, ask, parse_span, say_json
+from shiftboss.cli.operator import act, me
+from shiftboss.cli.output import Json, parse_span, say_json
 from shiftboss.model.errors import UsageError
 
 if TYPE_CHECKING:
     from shiftboss.db import Database
     from shiftboss.model.task import NewTask
+    from shiftboss.operations import Operations
 
 app = typer.Typer(add_completion=False)
 
@@ -45,7 +46,7 @@ def submit(
     """
     from shiftboss.model.task import NewTask
 
-    named = read_arguments(arguments or [], params)
+    words, named = arguments or [], read_arguments(arguments or [], params)
     terms: dict[str, Any] = {"queue": queue, "priority": priority, "dedup_key": dedup_key}
     terms = {name: value for name, value in terms.items() if value is not None}
     if delay:
@@ -55,12 +56,20 @@ def submit(
         if target
         else NewTask(task_type=task_type, params=named, **terms)
     )
-    ask(lambda db: _submit(db, task, wait, timeout, as_json))
+
+    async def do(db: Database, operations: Operations) -> None:
+        task.params |= await _texts(db, task_type, words)
+        await _submit(db, operations, task, wait, timeout, as_json)
+
+    act(do)
 
 
-async def _submit(db: Database, task: NewTask, wait: bool, timeout: float | None, as_json: bool) -> None:
-    await _mention_unknown(db, task.task_type)
-    [made] = await db.tasks.enqueue([task])
+async def _submit(
+    db: Database, operations: Operations, task: NewTask, wait: bool, timeout: float | None, as_json: bool
+) -> None:
+    made = await operations.enqueue(me(), task)
+    if made.warning:
+        typer.echo(f"note: {made.warning}", err=True)
     if not wait:
         say_json({"id": made.id, "created": made.created}) if as_json else typer.echo(made.id)
         return
@@ -93,15 +102,20 @@ def read_arguments(words: Sequence[str], params: str | None) -> dict[str, Any]:
             ) from None
         if not isinstance(named, dict):
             raise UsageError("--params must be a JSON object", hint="""--params '{"name": "World"}'""")
-    for word in words:
-        name, equals, value = word.partition("=")
-        if not equals or not name:
-            raise UsageError(f"{word!r} is not name=value", hint="shiftboss submit shop.greet name=World")
-        try:
-            named[name] = orjson.loads(value)
-        except ValueError:
-            named[name] = value
-    return dict(named)
+    return {**named, **{name: value for name, _, value in map(_word, words)}}
+
+
+def _word(word: str) -> tuple[str, str, Any]:
+    """`count=3` as ("count", "3", 3): the name, the text, and the text as JSON if it is that."""
+    import orjson
+
+    name, equals, text = word.partition("=")
+    if not equals or not name:
+        raise UsageError(f"{word!r} is not name=value", hint="shiftboss submit shop.greet name=World")
+    try:
+        return name, text, orjson.loads(text)
+    except ValueError:
+        return name, text, text
 
 
 def _checked(target: str, task_type: str, named: dict[str, Any], terms: dict[str, Any]) -> NewTask:
@@ -112,11 +126,15 @@ def _checked(target: str, task_type: str, named: dict[str, Any], terms: dict[str
     return handler.new_task(named, **terms)
 
 
-async def _mention_unknown(db: Database, task_type: str) -> None:
-    """A word on stderr when no worker knows the type: the task waits, which may or may not be meant."""
-    workers = await db.insights.fleet.workers(status="active")
-    known = {name for worker in workers for name in worker["capabilities"].get("task_types", [])}
-    if known and task_type not in known:
-        near = get_close_matches(task_type, known, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        typer.echo(f"note: no running worker knows {task_type}{hint}", err=True)
+async def _texts(db: Database, task_type: str, words: Sequence[str]) -> Mapping[str, str]:
+    """Values such as `zip=01234` or `name=7` as the text they are, where the task takes text only."""
+    from shiftboss.model.arguments import fits
+
+    published = await db.schemas.get(task_type)
+    schema = published["schema"] if published else {}
+    given = {name: (value, named) for name, value, named in map(_word, words)}
+    return {
+        name: text
+        for name, (text, value) in given.items()
+        if value != text and fits(text, schema, name) and not fits(value, schema, name)
+    }

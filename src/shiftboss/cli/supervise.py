@@ -19,7 +19,8 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def supervise(
-    target: Annotated[str, typer.Option("--app", help="where the handlers are, as module:app")],
+    target: Annotated[str | None, typer.Argument(help="where the handlers are, as module:app")] = None,
+    app_option: Annotated[str | None, typer.Option("--app", hidden=True)] = None,  # as 0.1.0 spelled it
     queue: Annotated[
         list[str] | None, typer.Option("--queue", "-q", help="slots to keep, as queue=count; repeatable")
     ] = None,
@@ -37,11 +38,16 @@ def supervise(
 ) -> None:
     """Keep a process alive in every slot until Ctrl-C; then let them finish.
 
-    Example: shiftboss supervise --app mymodule:app --queue processing=4 --queue calibration=1
+    Example: shiftboss supervise mymodule:app --queue processing=4 --queue calibration=1
     """
     from shiftboss.lifecycle.logs import configure_logs
     from shiftboss.model.settings import Settings
 
+    target = target or app_option
+    if target is None:
+        raise UsageError(
+            "no app was named", hint="for example: shiftboss supervise mymodule:app --queue mail=2"
+        )
     chosen: dict[str, Any] = {
         "host": host,
         "queues": slots(queue) if queue else None,
@@ -70,13 +76,17 @@ def slots(words: Sequence[str]) -> dict[str, int]:
 
 
 async def _run(target: str, settings: Settings) -> None:
-    from shiftboss.coordinator.duties import candidate
     from shiftboss.db import Database
+    from shiftboss.leader.autoscaler import configure
+    from shiftboss.leader.duties import candidate
     from shiftboss.lifecycle.signals import stop_on_signals
+    from shiftboss.lifecycle.waiting import when_up
     from shiftboss.supervisor import Supervisor
 
     database = settings.database
-    async with await Database.open(database.url, data_dir=settings.data_dir) as db:
+    async with await when_up(lambda: Database.open(database.url, data_dir=settings.data_dir)) as db:
+        await db.installation.own()
+        await configure(db, settings.autoscale)
         supervisor = Supervisor.of(db, settings, target)
         # A fleet without a coordinator needs its rescues and schedules as well: any supervisor can lead.
         with stop_on_signals(supervisor.request_stop):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from shiftboss.cli.operator import act, me
 from shiftboss.cli.output import (
     Columns,
     Json,
@@ -24,6 +25,7 @@ from shiftboss.cli.output import (
     task_ids,
     text,
 )
+from shiftboss.model.codec import shown
 from shiftboss.model.errors import NotFound, UsageError
 
 if TYPE_CHECKING:
@@ -31,8 +33,9 @@ if TYPE_CHECKING:
 
     from shiftboss.db import Database
     from shiftboss.db.insights import TaskFilter
+    from shiftboss.operations import Operations
 
-app = typer.Typer(help="Tasks: list, show, retry, cancel, tail.", add_completion=False, no_args_is_help=True)
+app = typer.Typer(help="Tasks: list, show, steps, retry, cancel.", add_completion=False, no_args_is_help=True)
 
 StatusOption = Annotated[
     str | None, typer.Option("--status", "-s", help="queued, running, complete, failed or cancelled")
@@ -100,24 +103,77 @@ def show(id: Annotated[str, typer.Argument(help="task id")], as_json: Json = Fal
 
 
 @app.command()
+def steps(id: Annotated[str, typer.Argument(help="task id")], as_json: Json = False) -> None:
+    """Show what a task has done and what it waits for: steps, sleeps, events and child tasks."""
+
+    async def look(db: Database) -> Sequence[Row]:
+        return await db.steps.of((await task_ids(db, [id]))[0])
+
+    found = ask(look)
+    say_json(found) if as_json else show_rows(found, STEPS, empty="no steps")
+
+
+@app.command()
+def stream(
+    id: Annotated[str, typer.Argument(help="task id")],
+    after: Annotated[int, typer.Option("--after", min=0, help="only parts behind this number")] = 0,
+) -> None:
+    """Follow what a task emits until it ends, one JSON object per line."""
+    from shiftboss.db.stream import follow
+
+    async def read(db: Database) -> None:
+        async for part in follow(db.steps, (await task_ids(db, [id]))[0], after):
+            shown = {"number": part.number, "attempt": part.attempt, "part": part.part}
+            if part.discard is not None:
+                shown["discard"] = sorted(part.discard)
+            say_json(shown, line=True)
+
+    with suppress(KeyboardInterrupt):
+        ask(read)
+
+
+STEPS: Columns = {
+    "step": lambda row: row["name"] + (f"#{row['ordinal']}" if row["ordinal"] > 1 else ""),
+    "kind": lambda row: row["kind"],
+    "state": lambda row: row["state"],
+    "attempt": lambda row: row["attempt"],
+    "started": lambda row: row["started_at"],
+    "took": lambda row: _took(row["started_at"], row["ended_at"]),
+    "until": lambda row: row["until"],
+    "result": lambda row: _brief(row["child_id"] if row["result"] is None else row["result"]),
+}
+
+
+def _brief(value: Any) -> str:
+    import orjson
+
+    return "" if value is None else first_line(orjson.dumps(shown(value), default=str).decode())
+
+
+@app.command()
 def retry(
     ids: Annotated[list[str] | None, typer.Argument(help="task ids")] = None,
     failed: Annotated[bool, typer.Option("--failed", help="all that failed")] = False,
     task_type: TypeOption = None,
     queue: QueueOption = None,
+    start: Annotated[
+        str | None,
+        typer.Option("--from", metavar="STEP", help="keep what came before it (name or name#2)"),
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Start failed and cancelled tasks over, with all their attempts.
+    """Start failed and cancelled tasks over, with all their attempts; without --from, all steps run again.
 
     Example: shiftboss tasks retry --failed --queue mail
     """
     _one_way(ids, failed, "shiftboss tasks retry ID, or --failed")
 
-    async def act(db: Database) -> list[UUID]:
+    async def do(db: Database, operations: Operations) -> list[UUID]:
         wanted = chosen("failed", task_type, queue)
-        return await db.tasks.retry(await task_ids(db, ids) if ids else await db.insights.tasks.ids(wanted))
+        found = await task_ids(db, ids) if ids else await db.insights.tasks.ids(wanted)
+        return await operations.retry_tasks(me(), found, start)
 
-    again = ask(act)
+    again = act(do)
     say_json({"retried": again}) if as_json else typer.echo(f"{len(again)} tasks start over")
     if ids and not again:
         raise UsageError("nothing to retry", hint="only failed and cancelled tasks can start over")
@@ -135,12 +191,12 @@ def cancel(
     """End waiting tasks at once, ask running ones to stop."""
     _one_way(ids, queued, "shiftboss tasks cancel ID, or --queued")
 
-    async def act(db: Database) -> list[Any]:
+    async def do(db: Database, operations: Operations) -> list[Any]:
         wanted = chosen("queued", task_type, queue)
         found = await task_ids(db, ids) if ids else await db.insights.tasks.ids(wanted)
-        return list(await db.tasks.cancel(found, reason))
+        return list(await operations.cancel_tasks(me(), found, reason))
 
-    done = ask(act)
+    done = act(do)
     if ids and not done:
         raise NotFound("there is no such task", hint="`shiftboss tasks list` shows them")
     if as_json:
@@ -209,7 +265,7 @@ def line(row: Row) -> str:
 
 
 def first_line(words: str | None) -> str:
-    return (words or "").partition("\n")[0][:120]
+    return str(shown((words or "").partition("\n")[0]))[:120]
 
 
 def _one_way(ids: list[str] | None, everything: bool, hint: str) -> None:
@@ -224,11 +280,13 @@ def _show(task: Row) -> None:
             out.print(f"[bold]{name:<10}[/] ", end="")
             out.print(text(value), markup=False, soft_wrap=True)
     for reason in task["why"]:
-        out.print(f"[bold]{'why':<10}[/] {reason['reason']}: {reason['detail']} → {reason['advice']}")
+        words = shown(f"{reason['reason']}: {reason['detail']} → {reason['advice']}")
+        out.print(f"[bold]{'why':<10}[/] ", end="")
+        out.print(words, markup=False, soft_wrap=True)
     if task["attempts_made"]:
         show_rows(task["attempts_made"], ATTEMPTS)
     if task["error_message"]:
-        out.print(task["error_message"], markup=False, soft_wrap=True)
+        out.print(shown(task["error_message"]), markup=False, soft_wrap=True)
 
 
 ATTEMPTS: Columns = {
@@ -245,9 +303,8 @@ def _facts(task: Row) -> dict[str, Any]:
     import orjson
 
     names = {"queue": "queue", "priority": "priority", "worker": "worker_id", "tenant": "tenant"}
-    progress = (
-        f"{task['progress']} % {task['progress_message'] or ''}" if task["progress"] is not None else ""
-    )
+    doing = shown(task["progress_message"]) or ""
+    progress = f"{task['progress']} % {doing}" if task["progress"] is not None else ""
     return {
         "id": task["id"],
         "task": task["task_type"],
@@ -261,8 +318,8 @@ def _facts(task: Row) -> dict[str, Any]:
         "took": _took(task["generation_started_at"], task["generation_processed_at"]),
         "progress": progress,
         "waits for": task["depends_on"],
-        "params": orjson.dumps(task["params"]).decode(),
-        "result": "" if task["result_data"] is None else orjson.dumps(task["result_data"]).decode(),
+        "params": orjson.dumps(shown(task["params"])).decode(),
+        "result": "" if task["result_data"] is None else orjson.dumps(shown(task["result_data"])).decode(),
     }
 
 

@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
-from shiftboss.cli.office import me, office
+from shiftboss.cli.operator import me, operating
 from shiftboss.model.access import Role
+from shiftboss.operations import Operations
 
 app = typer.Typer(help="Tokens for the API and the coordinator.", add_completion=False)
 
@@ -21,14 +22,15 @@ def create(
     name: Annotated[str, typer.Argument(help="whose it is, for the audit log")] = "admin",
     role: RoleOption = Role.VIEWER,
     days: Annotated[
-        float | None, typer.Option(min=0.0, max=36_500, help="how long it is good; default for ever")
+        float | None,
+        typer.Option(min=0.0, max=36_500, help="how long it is valid; default: it never expires"),
     ] = None,
 ) -> None:
     """Make a token and print it. It is shown this once; the database keeps only its hash."""
 
     async def run() -> str:
-        async with office() as (_, commands):
-            return await commands.create_token(me(), name, role, timedelta(days=days) if days else None)
+        async with operating(Operations) as (_, operations):
+            return await operations.create_token(me(), name, role, timedelta(days=days) if days else None)
 
     typer.echo(asyncio.run(run()))
 
@@ -41,7 +43,7 @@ def list_() -> None:
 
     async def run() -> Table:
         table = Table("name", "role", "made", "used", "until", "state", "id", box=None, header_style="bold")
-        async with office() as (db, _):
+        async with operating(Operations) as (db, _):
             for row in await db.tokens.list():
                 times = [
                     f"{row[key]:%Y-%m-%d %H:%M}" if row[key] else ""
@@ -64,27 +66,8 @@ def revoke(which: Annotated[str, typer.Argument(help="its name or id")]) -> None
     """Take a token away; sessions made with it end as well."""
 
     async def run() -> None:
-        async with office() as (_, commands):
-            await commands.revoke_token(me(), which)
+        async with operating(Operations) as (_, operations):
+            await operations.revoke_token(me(), which)
 
     asyncio.run(run())
     typer.echo(f"revoked {which}")
-
-
-@app.command()
-def login(
-    role: RoleOption = Role.ADMIN,
-    minutes: Annotated[float, typer.Option(min=0.1, max=1440, help="how long the link is good")] = 10.0,
-) -> None:
-    """Print a link that logs a browser in, once."""
-
-    async def run() -> str:
-        from shiftboss.admin.service import address
-        from shiftboss.model.settings import Settings
-
-        async with office() as (_, commands):
-            code = await commands.create_login(me(), role, timedelta(minutes=minutes))
-        admin = Settings.load().admin
-        return f"{address(admin.host, admin.port, tls=admin.tls_cert is not None)}/login/{code}"
-
-    typer.echo(asyncio.run(run()))

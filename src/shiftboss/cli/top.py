@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shiftboss.cli.output import ask, console, on_terminal, table
+from shiftboss.cli.operator import act, me
+from shiftboss.cli.output import console, on_terminal, table
 from shiftboss.cli.status import QUEUES, WORKERS, gather, summary
 from shiftboss.model.errors import ShiftbossError, UsageError
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from shiftboss.db import Database
+    from shiftboss.operations import Operations
 
 app = typer.Typer(add_completion=False)
 
@@ -38,7 +40,7 @@ def top(
     if not (on_terminal() and sys.stdin.isatty()):
         raise UsageError("`shiftboss top` needs a terminal", hint="shiftboss status --watch")
     with suppress(KeyboardInterrupt):
-        ask(lambda db: Top(db, every).run())
+        act(lambda db, operations: Top(db, operations, every).run())
 
 
 @dataclass
@@ -46,6 +48,7 @@ class Top:
     """What is shown, which line is chosen, and what a key does to it."""
 
     db: Database
+    operations: Operations
     every: float = 1.0
     data: dict[str, Any] = field(default_factory=dict)
     chosen: int = 0
@@ -92,18 +95,18 @@ class Top:
         verb = "resumed" if row["paused"] else "paused"
         if kind == "queue":
             name = row["name"]
-            act = self.db.tasks.resume if row["paused"] else self.db.tasks.pause
-            await act("queue", name)
+            change = self.operations.resume_queue if row["paused"] else self.operations.pause_queue
+            await change(me(), name)
         else:
             name = row["worker_id"]
-            await self.db.workers.set_flags(name, paused=not row["paused"])
+            await self.operations.steer_worker(me(), name, paused=not row["paused"])
         return f"{kind} {name} {verb}"
 
     async def _drain(self) -> str:
         kind, row = self._line()
         if kind != "worker":
             return "choose a worker to drain"
-        await self.db.workers.set_flags(row["worker_id"], draining=True)
+        await self.operations.steer_worker(me(), row["worker_id"], draining=True)
         return f"worker {row['worker_id']} finishes what it has, then ends"
 
     async def _retry(self) -> str:
@@ -113,7 +116,7 @@ class Top:
         if kind != "queue":
             return "choose a queue to retry"
         ids = await self.db.insights.tasks.ids(TaskFilter(status="Failed", queue=row["name"]))
-        return f"{len(await self.db.tasks.retry(ids))} failed tasks of {row['name']} start over"
+        return f"{len(await self.operations.retry_tasks(me(), ids))} failed tasks of {row['name']} start over"
 
     def _line(self) -> tuple[str, dict[str, Any]]:
         return self.lines[min(self.chosen, len(self.lines) - 1)]

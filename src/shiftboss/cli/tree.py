@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from importlib import import_module
 from typing import Any
 
 from typer.main import get_command
 
-from shiftboss.cli import COMMANDS
+from shiftboss.cli import commands, load_command
+from shiftboss.extension import Command
 
 
 @dataclass
@@ -28,17 +28,13 @@ class Node:
 
 def tree() -> list[Node]:
     """Every command whose packages are installed."""
-    return [node for name in COMMANDS if (node := _top(name)) is not None]
+    return [node for name, entry in commands().items() if (node := _top(name, entry)) is not None]
 
 
-def _top(name: str) -> Node | None:
-    entry = COMMANDS[name]
-    module, _, attribute = entry.target.partition(":")
+def _top(name: str, entry: Command) -> Node | None:
     try:
-        command = get_command(getattr(import_module(module), attribute))
+        command = get_command(load_command(name, entry))
     except ModuleNotFoundError:
-        if entry.extra is None:
-            raise
         return None
     return _node(name, command, entry.help)
 

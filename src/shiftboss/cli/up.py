@@ -46,48 +46,43 @@ def up(
     settings = _settings(Settings.load(), workers, queue, port)
     configure_logs(log_level)
     loaded = load(target)
-    handlers_of(loaded)
+    handlers_of(loaded, target)
     asyncio.run(_up(target, loaded, settings, log_level))
 
 
 def _settings(settings: Settings, workers: int | None, queue: list[str] | None, port: int | None) -> Settings:
     """What the flags say, on top of file and environment."""
-    from shiftboss.app.house import ALL
+    from shiftboss.app.up import ALL
     from shiftboss.cli.supervise import slots
 
     pools = slots(queue) if queue else dict(settings.supervisor.queues)
     if workers is not None or not pools:
         pools[ALL] = workers if workers is not None else max(os.cpu_count() or 1, 1)
-    chosen: dict[str, Any] = {"supervisor": settings.supervisor.model_copy(update={"queues": pools})}
-    if port is not None:
-        chosen["admin"] = settings.admin.model_copy(update={"port": port})
-    changed = settings.model_copy(update=chosen)
-    changed._sources = dict(settings._sources)
-    if port is not None:
-        changed._sources["admin.port"] = "--port"
-    return changed
+    settings = settings.changed("supervisor.queues", pools, "--workers")
+    return settings if port is None else settings.changed("admin.port", port, "--port")
 
 
 async def _up(target: str, loaded: Any, settings: Settings, log_level: str) -> None:
-    from shiftboss.app.house import House
+    from shiftboss.app.up import Up
     from shiftboss.db import Database
     from shiftboss.db.migrate import migrate
     from shiftboss.lifecycle.signals import stop_on_signals
+    from shiftboss.lifecycle.waiting import when_up
 
-    if settings.database.url is not None:
-        await migrate(settings.database.url)
+    if (url := settings.database.url) is not None:
+        await when_up(lambda: migrate(url))
     async with await Database.open(data_dir=settings.data_dir) as db:
         _say("database", _database(settings))
-        house = House(target, loaded, db, settings, _say, log_level)
+        fleet = Up(target, loaded, db, settings, _say, log_level)
 
         def stop() -> None:
             _say("stopping", "running tasks finish first; Ctrl-C again ends at once")
-            house.request_stop()
+            fleet.request_stop()
 
         with stop_on_signals(stop):
-            await house.start()
+            await fleet.start()
             _say("ready", "Ctrl-C stops it")
-            await house.wait()
+            await fleet.wait()
         _say("stopped", "nothing was lost")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,8 +16,10 @@ from shiftboss.cli.output import LogLevel
 if TYPE_CHECKING:
     from shiftboss.model.settings import Settings
     from shiftboss.worker.handlers import Handlers
-    from shiftboss.worker.process import Post
-    from shiftboss.worker.slot import Seat
+    from shiftboss.worker.mark import Mark
+    from shiftboss.worker.process import WorkerName
+    from shiftboss.worker.slot import SlotSpec
+    from shiftboss.worker.source import Source
 
 app = typer.Typer(add_completion=False)
 
@@ -36,6 +39,16 @@ def worker(
         list[str] | None,
         typer.Option("--coordinator", help="be fed by this HOST:PORT, without a database; repeatable"),
     ] = None,
+    engine: Annotated[
+        str | None,
+        typer.Option("--engine", help="run the tasks of this engine: NAME or NAME=ADDRESS"),
+    ] = None,
+    max_tasks: Annotated[
+        int | None, typer.Option("--max-tasks", min=1, help="take this many tasks, finish them and end")
+    ] = None,
+    exit_when_empty: Annotated[
+        bool, typer.Option("--exit-when-empty", help="end when nothing is ready and nothing runs")
+    ] = False,
     log_level: LogLevel = "info",
 ) -> None:
     """Run one worker process until Ctrl-C. The first stops it gracefully, the second at once.
@@ -44,49 +57,73 @@ def worker(
     """
     from shiftboss.lifecycle.logs import configure_logs
     from shiftboss.model.settings import Settings
-    from shiftboss.worker.process import Post, handlers_of, load
-    from shiftboss.worker.slot import seated
+    from shiftboss.worker.process import WorkerName, handlers_of, load, mark_of
+    from shiftboss.worker.slot import supervised_slot
 
     settings = Settings.load()
-    if concurrency is not None:
-        chosen = settings.worker.model_copy(update={"concurrency": concurrency})
-        settings = settings.model_copy(update={"worker": chosen})
+    given = {
+        "concurrency": concurrency,
+        "engine": engine,
+        "max_tasks": max_tasks,
+        "exit_when_empty": exit_when_empty or None,
+    }
+    chosen = {key: value for key, value in given.items() if value is not None}
+    settings = settings.model_copy(update={"worker": settings.worker.model_copy(update=chosen)})
     name = id or component or f"{socket.gethostname()}:{os.getpid()}"
     configure_logs(log_level, worker_id=name)
-    post = Post(id=name, queues=queue or None)
-    with seated() as seat:
+    named = WorkerName(id=name, queues=queue or None)
+    with supervised_slot() as spec:
         app = load(target)
-        handlers = handlers_of(app)
+        handlers = handlers_of(app, target)
+        mark = mark_of(spec)
         with asyncio.Runner(loop_factory=_fast_loop()) as runner:
             if not coordinator:
-                runner.run(_register_schedules(app, settings))
-            runner.run(_run(post, handlers, settings, seat, coordinator or []))
+                runner.run(_register_schedules(app, settings, mark))
+            runner.run(_run(named, handlers, settings, spec, coordinator or [], mark))
 
 
 async def _run(
-    post: Post, handlers: Handlers, settings: Settings, seat: Seat | None, coordinators: list[str]
+    named: WorkerName,
+    handlers: Handlers,
+    settings: Settings,
+    spec: SlotSpec | None,
+    coordinators: list[str],
+    mark: Mark,
 ) -> None:
-    from shiftboss.coordinator.duties import candidate
+    from shiftboss.leader.duties import candidate
     from shiftboss.worker.process import run_worker
 
     source = None
     if coordinators:
-        from shiftboss.coordinator.source import CoordinatorSource
-
-        source = CoordinatorSource(coordinators, settings.coordinator)
+        source = _source("coordinator")(coordinators, settings)
     # A fleet of nothing but plain workers needs its rescues and schedules as well.
-    plain = seat is None and source is None
-    beside = partial(candidate, settings=settings, eagerness=0.2) if plain else None
-    await run_worker(post, handlers, settings, source=source, seat=seat, beside=beside)
+    plain = spec is None and source is None
+    beside = partial(candidate, settings=settings, eagerness=0.2, name=named.id) if plain else None
+    await run_worker(named, handlers, settings, source=source, spec=spec, beside=beside, mark=mark)
 
 
-async def _register_schedules(app: object, settings: Settings) -> None:
-    """An app's `@app.cron` is made known by whoever runs it."""
+def _source(name: str) -> Callable[[list[str], Settings], Source]:
+    """A source of tasks that an extension brings."""
+    from shiftboss.extension import load, missing, named
+    from shiftboss.model.errors import UsageError
+
+    target = named("sources").get(name)
+    if target is None:
+        raise UsageError(f"no installed extension feeds workers from a {name}")
+    try:
+        make: Callable[[list[str], Settings], Source] = load(target)
+    except ModuleNotFoundError as error:
+        raise missing(f"--{name}", name, error) from error
+    return make
+
+
+async def _register_schedules(app: object, settings: Settings, mark: Mark) -> None:
+    """Register the schedules that `@app.cron` declares."""
     if getattr(app, "schedules", None):
         from shiftboss.app.schedule import register_schedules
-        from shiftboss.db import Database
+        from shiftboss.worker.process import open_database
 
-        async with await Database.open(data_dir=settings.data_dir) as db:
+        async with await open_database(settings, mark) as db:
             await register_schedules(db, app)
 
 

@@ -1,0 +1,95 @@
+"""`shiftboss alerts`: what is wrong since when, the rules, and files for Prometheus and Grafana."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from shiftboss.cli.output import Columns, Json, ask, say_json, show_rows
+from shiftboss.model.errors import UsageError
+
+app = typer.Typer(
+    help="Alerts: list, rules, prometheus, grafana.", add_completion=False, no_args_is_help=True
+)
+
+COLUMNS: Columns = {
+    "since": lambda row: row["started_at"],
+    "until": lambda row: row["ended_at"],
+    "severity": lambda row: row["severity"],
+    "rule": lambda row: row["rule"],
+    "what": lambda row: row["message"],
+    "do": lambda row: row["advice"],
+}
+RULES: Columns = {
+    "rule": lambda row: row["name"],
+    "severity": lambda row: row["severity"],
+    "threshold": lambda row: row["threshold"],
+    "what": lambda row: row["summary"],
+}
+
+
+@app.command("list")
+def list_(
+    ended: Annotated[bool, typer.Option("--all", help="those that have ended as well")] = False,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000)] = 50,
+    as_json: Json = False,
+) -> None:
+    """List alerts that fire now: since when, what, and which command helps."""
+    rows = ask(lambda db: db.alerts.latest(limit) if ended else db.alerts.firing())
+    say_json(rows) if as_json else show_rows(rows, COLUMNS, empty="no alerts")
+
+
+@app.command()
+def rules(as_json: Json = False) -> None:
+    """List the rules and their thresholds; set one by `alerts.thresholds` in the settings."""
+    shown = [
+        {"name": rule.name, "severity": rule.severity, "threshold": threshold, "summary": rule.summary}
+        for rule, threshold in _rules()
+    ]
+    say_json(shown) if as_json else show_rows(shown, RULES)
+
+
+@app.command()
+def prometheus() -> None:
+    """Print a Prometheus rules file with the same rules and thresholds.
+
+    Example: shiftboss alerts prometheus > /etc/prometheus/shiftboss.rules.yml
+    """
+    from shiftboss.leader.boards import prometheus_rules
+
+    say_json(_generated(prometheus_rules))
+
+
+@app.command()
+def grafana() -> None:
+    """Print a Grafana dashboard to import.
+
+    Example: shiftboss alerts grafana > shiftboss.json
+    """
+    from shiftboss.leader.boards import grafana_board
+
+    say_json(_generated(grafana_board))
+
+
+def _generated(make: Any) -> Any:
+    chosen = _rules()
+    return make([rule for rule, _ in chosen], {rule.name: threshold for rule, threshold in chosen})
+
+
+def _rules() -> list[tuple[Any, float]]:
+    """The rules that are looked at, with their thresholds."""
+    from shiftboss.leader.rules import all_rules
+    from shiftboss.model.settings import Settings
+
+    settings, found = Settings.load().alerts, all_rules()
+    unknown = {*settings.thresholds, *settings.off} - {rule.name for rule in found}
+    if unknown:
+        raise UsageError(
+            f"alerts: there is no rule {min(unknown)!r}", hint="`shiftboss alerts rules` lists them"
+        )
+    return [
+        (rule, settings.thresholds.get(rule.name, rule.threshold))
+        for rule in found
+        if rule.name not in settings.off
+    ]

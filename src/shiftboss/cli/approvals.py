@@ -1,0 +1,94 @@
+"""`shiftboss approvals`: questions that tasks wait for people to answer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from shiftboss.cli.output import Columns, Json, Row, ask, say_json, show_rows, task_ids
+from shiftboss.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from shiftboss.db import Database
+    from shiftboss.operations import Operations
+
+app = typer.Typer(add_completion=False)
+
+COLUMNS: Columns = {
+    "task": lambda row: row["task_id"],
+    "type": lambda row: row["task_type"],
+    "step": lambda row: row["name"] + (f"#{row['ordinal']}" if row["ordinal"] > 1 else ""),
+    "question": lambda row: row["question"],
+    "answer": lambda row: _shape(row["schema"]),
+    "asked": lambda row: row["asked_at"],
+    "until": lambda row: row["until"],
+}
+
+
+@app.callback(invoke_without_command=True)
+def approvals(context: typer.Context, as_json: Json = False) -> None:
+    """List open questions, oldest first. `answer` gives an answer."""
+    if context.invoked_subcommand is None:
+        found = ask(lambda db: db.steps.approvals())
+        say_json(found) if as_json else show_rows(found, COLUMNS, empty="no open questions")
+
+
+@app.command()
+def answer(
+    id: Annotated[str, typer.Argument(help="task id")],
+    words: Annotated[list[str], typer.Argument(help="name=value, or one JSON value", metavar="ANSWER...")],
+    step: Annotated[str | None, typer.Option("--step", help="which question (name or name#2)")] = None,
+    as_json: Json = False,
+) -> None:
+    """Answer the question that a task waits for. The answer is checked against the question's schema.
+
+    Example: shiftboss approvals answer 0199d3c2 ok=true comment="Well done"
+    """
+    from shiftboss.cli.operator import act, me
+
+    value = parse(words)
+
+    async def do(db: Database, operations: Operations) -> Row:
+        return await operations.answer(me(), (await task_ids(db, [id]))[0], value, step)
+
+    asked = act(do)
+    if as_json:
+        say_json({"task_id": asked["task_id"], "name": asked["name"], "ordinal": asked["ordinal"]})
+    else:
+        typer.echo(f"answered: {asked['question']}")
+
+
+def parse(words: list[str]) -> Any:
+    """One JSON value, or `ok=true comment=fine` as {"ok": true, "comment": "fine"}."""
+    import orjson
+
+    from shiftboss.cli.submit import read_arguments
+
+    if len(words) == 1:
+        try:
+            return orjson.loads(words[0])
+        except ValueError:
+            if "=" not in words[0]:
+                raise UsageError(
+                    f"{words[0]!r} is neither JSON nor name=value",
+                    hint="""text is JSON in quotes: '"text"'""",
+                ) from None
+    return read_arguments(words, None)
+
+
+def _shape(schema: Any) -> str:
+    """What an answer looks like, in a few words: `ok: boolean, comment: string`."""
+    if not isinstance(schema, dict) or not isinstance(schema.get("properties"), dict):
+        return str(schema.get("type", "")) if isinstance(schema, dict) else "any JSON"
+    required = schema.get("required", [])
+    return ", ".join(
+        f"{name}{'' if name in required else '?'}: {_kind(part)}"
+        for name, part in schema["properties"].items()
+    )
+
+
+def _kind(part: Any) -> str:
+    if "enum" in part:
+        return "|".join(map(str, part["enum"]))
+    return str(part.get("type") or "JSON")

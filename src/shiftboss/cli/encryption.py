@@ -1,0 +1,49 @@
+"""`shiftboss encryption`: make a key, and see which keys the stored values need."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+
+from shiftboss.cli.output import Columns, Json, ask, say_json, show_rows
+
+app = typer.Typer(help="Encryption of payloads: new-key, status.", add_completion=False, no_args_is_help=True)
+
+
+COLUMNS: Columns = {
+    "key": lambda row: row["key"],
+    "use": lambda row: row["use"],
+    "values": lambda row: row["values"],
+}
+
+
+@app.command("new-key")
+def new_key() -> None:
+    """Print a new random key for `encryption.keys`. Keep it safe: without it nothing can be read."""
+    from shiftboss.model.codec import new_key as made
+
+    typer.echo(made())
+
+
+@app.command()
+def status(as_json: Json = False) -> None:
+    """Show the keys of this process, and how many stored values need each.
+
+    A key that no stored value needs can be removed from the settings.
+    """
+    from shiftboss.model.codec import current
+
+    names = current().names
+    stored = ask(lambda db: db.insights.keys())
+    rows = [_row(name, names, stored) for name in [*names, *(name for name in stored if name not in names)]]
+    if as_json:
+        say_json(rows)
+        return
+    empty = "nothing is encrypted: set encryption.keys; `shiftboss encryption new-key` makes one"
+    show_rows(rows, COLUMNS, empty=empty)
+
+
+def _row(name: str, names: list[str], stored: dict[str, int]) -> dict[str, Any]:
+    use = "missing" if name not in names else "encrypts and decrypts" if name == names[0] else "decrypts"
+    return {"key": name, "use": use, "values": stored.get(name, 0)}

@@ -1,0 +1,61 @@
+"""`shiftboss logs`: what a task has logged, or logs while you look."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from shiftboss.cli.output import LogLevel, on_terminal, say_json, task_ids
+from shiftboss.model.codec import shown
+
+if TYPE_CHECKING:
+    from shiftboss.db import Database, Row
+
+app = typer.Typer(add_completion=False)
+COLOURS = {"debug": "bright_black", "warning": "yellow", "error": "red", "critical": "red"}
+
+
+@app.command()
+def logs(
+    id: Annotated[str, typer.Argument(help="task id")],
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="stay until the task ends")] = False,
+    level: LogLevel = "debug",
+    as_json: Annotated[bool, typer.Option("--json", help="one JSON object per line")] = False,
+) -> None:
+    """Show what a task has logged, oldest first: time, level, attempt, step, logger and message.
+
+    Example: shiftboss logs 0199d3c2 --follow
+    """
+    with suppress(KeyboardInterrupt):
+        asyncio.run(_show(id, follow, logging.getLevelNamesMapping()[level.upper()], as_json))
+
+
+async def _show(word: str, follow: bool, level: int, as_json: bool) -> None:
+    from shiftboss.db import Database
+
+    async with await Database.open() as db:
+        id = (await task_ids(db, [word]))[0]
+        lines = db.logs.follow(id, level=level) if follow else _kept(db, id, level)
+        async for row in lines:
+            say_json(row, line=True) if as_json else _print(row)
+
+
+async def _kept(db: Database, id: Any, level: int) -> Any:
+    after = 0
+    while rows := await db.logs.read(id, after, level=level):
+        for row in rows:
+            yield row
+        after = rows[-1]["id"]
+
+
+def _print(row: Row) -> None:
+    where = f"{row['attempt']}" if row["step"] is None else f"{row['attempt']} {row['step']}"
+    level = row["level"]
+    if on_terminal():
+        level = typer.style(f"{level:<8}", fg=COLOURS.get(level))
+    at = f"{row['at'].astimezone():%H:%M:%S.%f}"[:-3]
+    typer.echo(f"{at}  {level}  [{where}]  {row['logger']}  {shown(row['message'])}")

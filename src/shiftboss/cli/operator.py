@@ -1,0 +1,55 @@
+"""What commands that change the fleet share: who acts, and the operations on an open database."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, TypeVar
+from uuid import UUID
+
+from shiftboss.model.access import Principal, Role
+from shiftboss.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from shiftboss.db import Database
+    from shiftboss.model.settings import Settings
+    from shiftboss.operations import Operations
+
+T = TypeVar("T")
+Ops = TypeVar("Ops")
+
+
+def me() -> Principal:
+    """The operating system's user. Access to the database allows everything; the audit log says who acted."""
+    return Principal(f"cli:{getpass.getuser()}", Role.ADMIN, source=f"cli@{socket.gethostname()}")
+
+
+def act(do: Callable[[Database, Operations], Awaitable[T]]) -> T:
+    """What an operation on an open database answers."""
+    from shiftboss.operations import Operations
+
+    async def answer() -> T:
+        async with operating(Operations) as (db, operations):
+            return await do(db, operations)
+
+    return asyncio.run(answer())
+
+
+@asynccontextmanager
+async def operating(kind: Callable[[Database, Settings], Ops]) -> AsyncIterator[tuple[Database, Ops]]:
+    """An open database and operations on it: `async with operating(Operations) as (db, operations)`."""
+    from shiftboss.db import Database
+    from shiftboss.model.settings import Settings
+
+    async with await Database.open() as db:
+        yield db, kind(db, Settings.load())
+
+
+def run_id(text: str) -> UUID:
+    try:
+        return UUID(text)
+    except ValueError:
+        raise UsageError(f"{text!r} is not a run id", hint="`shiftboss runs list` shows them") from None

@@ -1,0 +1,57 @@
+"""`shiftboss tenants`: how much each tenant gets while several wait."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from shiftboss.cli.operator import act, me
+from shiftboss.cli.output import Columns, Json, ask, say_json, show_rows
+
+app = typer.Typer(help="Tenants: list, weight, reset.", add_completion=False, no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(help="the tenant")]
+
+COLUMNS: Columns = {
+    "tenant": lambda row: row["name"],
+    "weight": lambda row: f"{row['weight']:g}",
+    "set": lambda row: "by hand" if row["set"] else "",
+}
+
+
+@app.command("list")
+def list_(as_json: Json = False) -> None:
+    """Every tenant that has a weight or had tasks lately."""
+    rows = ask(lambda db: db.fairness.tenants())
+    say_json(rows) if as_json else show_rows(rows, COLUMNS, empty="no tenants yet")
+
+
+@app.command()
+def weight(
+    name: Name,
+    value: Annotated[
+        float, typer.Argument(help="2 gets twice as much as 1, the default", metavar="WEIGHT", min=0.001)
+    ],
+    as_json: Json = False,
+) -> None:
+    """Give a tenant a larger or smaller share of the workers while several tenants wait.
+
+    Example: shiftboss tenants weight acme 3
+    """
+    changed = act(lambda _, operations: operations.set_tenant_weight(me(), name, value))
+    _tell(name, f"has the weight {value:g}", changed, as_json)
+
+
+@app.command()
+def reset(name: Name, as_json: Json = False) -> None:
+    """Give a tenant the usual weight of 1."""
+    changed = act(lambda _, operations: operations.set_tenant_weight(me(), name, None))
+    _tell(name, "has the weight 1", changed, as_json)
+
+
+def _tell(name: str, state: str, changed: bool, as_json: bool) -> None:
+    if as_json:
+        say_json({"name": name, "changed": changed})
+    else:
+        typer.echo(f"{name} {state}")

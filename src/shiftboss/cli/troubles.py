@@ -1,0 +1,71 @@
+"""What is wrong with the fleet, since when, and which command helps: rules, alerts and groups of errors."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from shiftboss.cli.findings import Finding
+from shiftboss.leader.rules import all_rules
+from shiftboss.model.settings import Settings
+
+if TYPE_CHECKING:
+    from shiftboss.db import Database, Row
+    from shiftboss.model.alert import Rule
+
+MOST_PER_RULE = 5
+MOST_ERRORS = 5
+RECENT = timedelta(hours=1)
+
+
+async def troubles(db: Database) -> list[Finding]:
+    """What the rules find now, whether a leader looks at them or not; then failures of the last hour."""
+    firing = {(row["rule"], row["subject"]): row["started_at"] for row in await db.alerts.firing()}
+    settings, found, seen = Settings.load().alerts, list[Finding](), set[str]()
+    for rule in all_rules():
+        if rule.name in settings.off or not await _applies(rule, db):
+            continue
+        seen.add(rule.name)
+        for one in (await rule.find(db, settings.thresholds.get(rule.name, rule.threshold)))[:MOST_PER_RULE]:
+            since = firing.get((rule.name, one.subject))
+            found.append(_finding(rule.severity, one.message, None, since, one.advice))
+    found += [
+        _finding(one["severity"], one["message"], one["advice"], one["since"], one["command"])
+        for one in await db.insights.overview.alerts()
+        if one["rule"] not in seen
+    ]
+    return found + await _errors(db) + _undelivered(await db.alerts.undelivered())
+
+
+async def _applies(rule: Rule, db: Database) -> bool:
+    """Where no worker runs, nobody is expected to lead."""
+    return rule.name != "nobody_leads" or bool((await db.insights.figures.fleet())["active_workers"])
+
+
+def _finding(severity: str, message: str, advice: str | None, since: Any, command: str | None) -> Finding:
+    level = "problem" if severity == "critical" else "warning"
+    return Finding(level, "fleet", message, advice, since, command)  # type: ignore[arg-type]
+
+
+async def _errors(db: Database) -> list[Finding]:
+    """The most frequent groups of errors that were seen within the hour."""
+    row = await db.fetch_one("SELECT shiftboss.now() AS now")
+    assert row is not None
+    groups = await db.insights.errors.groups(row["now"] - RECENT, 200)
+    groups.sort(key=lambda group: -group["count"])
+    return [_error(group) for group in groups[:MOST_ERRORS]]
+
+
+def _error(group: Row) -> Finding:
+    place = f" at {group['place']}" if group["place"] else ""
+    message = f"{group['count']} attempts failed{place}: {group['message'] or group['error_type']}"
+    command = f"shiftboss errors show {group['id']}"
+    return Finding("warning", "errors", message, since=group["first_seen"], command=command)
+
+
+def _undelivered(rows: list[Row]) -> list[Finding]:
+    if not rows:
+        return []
+    message = f"{len(rows)} announcements of alerts were not delivered; the latest: {rows[0]['error']}"
+    advice = "check the addresses in alerts.webhooks of the process that leads"
+    return [Finding("warning", "alerts", message, advice, command="shiftboss alerts list --all")]
