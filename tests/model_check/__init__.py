@@ -1,0 +1,1 @@
+"""Models of the protocols, searched completely for small sizes."""
