@@ -110,7 +110,7 @@ async def test_orphans_lose_an_attempt_and_never_stay_in_progress(db: Database) 
     await claim(db, "gone")
     await claim(db, "gone")
     row = await db.fetch_one("SELECT func_reset_orphaned_tasks(%s) AS n", [["gone", "other"]])
-    assert row == {"n": 2}
+    assert row == {"n": 1}, "only tasks that are back in the queue count"
     assert [(t["status"], t["attempts"]) for t in (await task(db, fresh), await task(db, worn))] == [
         ("Queued", 1),
         ("Failed", 3),
@@ -236,3 +236,17 @@ async def test_a_worker_of_bash_and_psql(db: Database, database_url: str) -> Non
     worker = await db.workers.get("bash-1")
     assert worker is not None
     assert worker["last_heartbeat"] is not None
+
+
+async def test_the_task_list_has_plain_names(db: Database) -> None:
+    for kind in ("waits", "done"):
+        await insert(db, task_type=kind, priority=1 if kind == "waits" else 5)
+    row = await claim(db, "w1")
+    assert row is not None
+    await db.execute("SELECT func_mark_task_complete(%s, '{\"n\": 1}')", [row["id"]])
+    rows = {one["task_type"]: one for one in await db.fetch("SELECT * FROM shiftboss.task_list")}
+    done, waits = rows["done"], rows["waits"]
+    assert (done["result"], done["worker"], done["failed_attempts"]) == ({"n": 1}, "w1", 0)
+    assert done["ready_at"] <= done["started_at"] <= done["finished_at"]
+    assert done["seconds"] == (done["finished_at"] - done["started_at"]).total_seconds()
+    assert (waits["started_at"], waits["finished_at"], waits["seconds"]) == (None, None, None)

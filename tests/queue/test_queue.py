@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from shiftboss.db import Database
-from shiftboss.db.tasks import enqueue_sync
+from shiftboss.db.callers import enqueue_sync
 from shiftboss.model.errors import DatabaseError, ShiftbossError, UsageError
 from shiftboss.model.task import NewTask, new_id
 
@@ -151,9 +151,9 @@ async def test_a_rate_limit_spends_its_tokens_and_refills(db: Database, database
     assert len(await db.tasks.claim("w", 10)) == 3
     [reason] = await db.tasks.why(ids[-1])
     assert reason.reason == "limit reached"
-    async with db.dedicated() as conn:
+    async with db.transaction() as conn:
         later = (datetime.now(UTC) + timedelta(seconds=21)).isoformat()
-        await conn.execute("SELECT set_config('shiftboss.now', %s, false)", [later])
+        await conn.execute("SELECT set_config('shiftboss.now', %s, true)", [later])
         rows = await (await conn.execute("SELECT * FROM shiftboss.claim('w', 10)")).fetchall()
     assert len(rows) == 1
 
@@ -227,12 +227,12 @@ async def test_a_retried_child_waits_again_for_a_parent_that_has_not_ended(db: D
 async def test_a_lease_of_its_own_outlives_the_worker_and_runs_out(db: Database) -> None:
     id = await enqueue(db)
     [task] = await db.tasks.claim("w", lease=timedelta(minutes=10))
-    async with db.dedicated() as conn:
-        for minutes, expected in ((6, "In Progress"), (11, "Queued")):
+    for minutes, expected in ((6, "In Progress"), (11, "Queued")):
+        async with db.transaction() as conn:
             later = (datetime.now(UTC) + timedelta(minutes=minutes)).isoformat()
-            await conn.execute("SELECT set_config('shiftboss.now', %s, false)", [later])
+            await conn.execute("SELECT set_config('shiftboss.now', %s, true)", [later])
             await conn.execute("SELECT * FROM shiftboss.rescue()")
-            assert await status(db, id) == [expected]
+        assert await status(db, id) == [expected]
     assert await finish(db, task) == [id], "the stale lease is reported as such"
 
 
@@ -246,9 +246,9 @@ async def test_a_repeated_report_is_not_stale(db: Database) -> None:
 async def test_a_claim_whose_answer_was_lost_goes_back(db: Database) -> None:
     id = await enqueue(db)
     await db.tasks.claim("w")
-    async with db.dedicated() as conn:
+    async with db.transaction() as conn:
         later = (datetime.now(UTC) + timedelta(seconds=20)).isoformat()
-        await conn.execute("SELECT set_config('shiftboss.now', %s, false)", [later])
+        await conn.execute("SELECT set_config('shiftboss.now', %s, true)", [later])
         await conn.execute("SELECT * FROM shiftboss.beat('w', '{}'::bigint[])")
     row = await db.tasks.get(id)
     assert row is not None

@@ -15,6 +15,8 @@ from shiftboss.db.connection import Connection
 from shiftboss.model.task import NewTask, new_id
 from tests.queue.test_queue import enqueue, status
 
+pytestmark = pytest.mark.session  # each side of a crossing keeps a session of its own
+
 Eventually = Callable[..., Awaitable[Any]]
 
 
@@ -80,7 +82,6 @@ async def test_a_cancel_that_meets_a_failing_task_is_not_lost(db: Database, even
         "fail({}, ARRAY['e', 'e'])",
         "defer({}, NULL, NULL)",
         "cancelled({})",
-        "progress({}, '{{5,5}}', NULL)",
         "extend({}, '1 minute')",
     ],
 )
@@ -176,8 +177,8 @@ async def test_assignments_of_limited_types_in_crossing_lanes(
         made = [await enqueue(db, task_type=kind) for kind in "abab"]
         await db.fetch("SELECT shiftboss.admit(name) FROM unnest('{w1,w2}'::text[]) name")
         calls = [
-            f"SELECT * FROM shiftboss.assign_many({array(*made[:2])}, '{{w1,w2}}')",
-            f"SELECT * FROM shiftboss.assign_many({array(made[3], made[2])}, '{{w1,w2}}')",
+            f"SELECT * FROM shiftboss.assign_each({array(*made[:2])}, '{{w1,w2}}')",
+            f"SELECT * FROM shiftboss.assign_each({array(made[3], made[2])}, '{{w1,w2}}')",
         ]
         taken = await crosswise(db, eventually, held, *calls[::turn])
     assert [len(rows) for rows in taken] == [2, 2]

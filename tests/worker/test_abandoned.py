@@ -1,4 +1,4 @@
-"""Threads can not be killed: a worker that had to give up too many of them ends."""
+"""Threads cannot be killed: a worker that had to give up too many of them ends."""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import psutil
 import pytest
+import uvloop
 
 from shiftboss.app import App
 from shiftboss.db import Database
@@ -109,6 +110,21 @@ async def test_an_idle_child_that_died_is_not_the_next_tasks_fault(
             row = await finished(db, await enqueue(db, "pid", max_attempts=1))
             assert row["status"] == "Complete", row["error_message"]
             os.kill(row["result_data"], signal.SIGKILL)
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def test_a_child_whose_pipes_are_closed_counts_as_dead(loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    async def tell() -> None:
+        child = await children.Child.spawn()
+        await child.kill()
+        assert child.process.stdin is not None
+        child.process.stdin.transport.close()
+        await asyncio.sleep(0)
+        with pytest.raises(children.ChildDied, match="killed"):
+            await child.tell({})
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(tell())
 
 
 async def test_a_killed_child_takes_its_family_along(

@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 from uuid import UUID
 
 import pytest
-from structlog.testing import capture_logs
 
 from shiftboss.db import Database
 from shiftboss.model.errors import ShiftbossError
@@ -20,21 +20,23 @@ from shiftboss.worker.outbox import Outbox
 from shiftboss.worker.source import DatabaseSource
 from shiftboss.worker.spool import Spool
 from tests.conftest import admin
+from tests.logs import capture_logs
 from tests.worker.conftest import StartWorker
 from tests.worker.test_runtime import enqueue, finished
 
 
 @asynccontextmanager
 async def setting(db: Database, name: str, value: str) -> AsyncIterator[None]:
-    """A setting of the whole database; its connections are made anew to see it."""
+    """A setting of our role in this database; its connections are made again to see it."""
     database = db.url.rpartition("/")[2]
+    ours = f"ROLE {urlsplit(db.url).username} IN DATABASE {database}"
     renew = f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{database}'"
-    admin(db.url, f"ALTER DATABASE {database} SET {name} = '{value}'")
+    admin(db.url, f"ALTER {ours} SET {name} = '{value}'")
     admin(db.url, renew)
     try:
         yield
     finally:
-        admin(db.url, f"ALTER DATABASE {database} RESET {name}")
+        admin(db.url, f"ALTER {ours} RESET {name}")
         admin(db.url, renew)
 
 
@@ -75,6 +77,8 @@ async def test_a_read_only_database_gets_the_results_later(
     assert (row["status"], row["result_data"], row["attempts"]) == ("Complete", "kept", 0)
 
 
+# A pooler keeps sessions that were opened before the setting was made.
+@pytest.mark.session
 @pytest.mark.parametrize(
     ("name", "value"), [("statement_timeout", "300"), ("lock_timeout", "300")], ids=["57014", "55P03"]
 )

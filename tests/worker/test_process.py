@@ -7,10 +7,11 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import psutil
 import pytest
@@ -20,7 +21,10 @@ from shiftboss.db.embedded import EmbeddedServer
 from shiftboss.db.layout import Layout
 from shiftboss.db.migrate import migrate
 from shiftboss.lifecycle.processes import identity
-from shiftboss.model.task import NewTask
+from shiftboss.model.task import Complete, NewTask, Report
+from shiftboss.model.worker import Member
+from shiftboss.worker.spool import Spool
+from tests.conftest import TEMPLATE, _fresh
 from tests.pooler import needs_pooler, pooler
 from tests.worker.line import Line
 from tests.worker.test_delivery import setting
@@ -146,14 +150,56 @@ async def test_results_for_a_read_only_database_outlive_the_worker(
         await eventually(lambda: (tmp_path / "gate.started").exists(), 60)
         async with setting(db, "default_transaction_read_only", "on"):
             gate.touch()
-            await eventually(lambda: list(spool.glob("*.reports")), 20)
+            await eventually(lambda: list(spool.glob("*/*.reports")), 20)
             first.kill()
             await first.wait()
     async with worker(database_url, tmp_path, "second"), await Database.open(database_url) as fresh:
         row = await finished(fresh, id, 60)
         assert (row["status"], row["result_data"], row["attempts"]) == ("Complete", "seen", 0)
         assert row["worker_id"] == "first"
-        await eventually(lambda: not list(spool.glob("*.reports")))
+        await eventually(lambda: not list(spool.glob("*/*.reports")))
+
+
+async def test_a_worker_of_another_database_leaves_kept_results_alone(
+    db: Database, database_url: str, server_url: str, tmp_path: Path, eventually: Callable[..., Any]
+) -> None:
+    """Two fleets on one host share a data directory."""
+    gate, spool = tmp_path / "gate", tmp_path / "spool"
+    patient = {"SHIFTBOSS_WORKER_LEASE_SECONDS": "60"}
+    async with worker(database_url, tmp_path, "first", **patient) as first:
+        id = await enqueue(db, "wait_for", {"path": str(gate)})
+        await eventually(lambda: (tmp_path / "gate.started").exists(), 60)
+        async with setting(db, "default_transaction_read_only", "on"):
+            gate.touch()
+            await eventually(lambda: list(spool.glob("*/*.reports")), 20)
+            first.kill()
+            await first.wait()
+    with contextmanager(_fresh)(server_url, TEMPLATE) as other:
+        async with worker(other, tmp_path, "other"), await Database.open(other) as there:
+            row = await finished(there, await enqueue(there, "echo", {"text": "on"}), 60)
+            assert row["result_data"] == "on"
+    assert list(spool.glob("*/*.reports"))
+    async with worker(database_url, tmp_path, "second"), await Database.open(database_url) as fresh:
+        row = await finished(fresh, id, 60)
+        assert (row["status"], row["result_data"], row["worker_id"]) == ("Complete", "seen", "first")
+
+
+async def test_results_that_an_older_version_kept_are_delivered_to_their_own_database(
+    db: Database, database_url: str, tmp_path: Path, eventually: Callable[..., Any]
+) -> None:
+    """It kept those of all databases in one folder."""
+    shared = tmp_path / "spool"
+    await db.workers.register(Member(id="old"))
+    await db.tasks.enqueue([NewTask(task_type="t")])
+    [own] = await db.tasks.claim("old")
+    for task in (own, own._replace(id=uuid4())):
+        kept = Spool(shared)
+        kept.write([Report(task, Complete(b'"kept"'), 0.1)])
+        kept.close()
+    async with worker(database_url, tmp_path):
+        assert (await finished(db, own.id, 60))["result_data"] == "kept"
+        await eventually(lambda: len(list(shared.glob("**/*.reports"))) == 1)
+    assert len(list(shared.glob("*.reports"))) == 1
 
 
 async def test_results_on_a_dead_line_are_on_disk_soon_after_sigterm(
@@ -167,7 +213,7 @@ async def test_results_on_a_dead_line_are_on_disk_soon_after_sigterm(
         line.alive.clear()
         gate.touch()
         first.send_signal(signal.SIGTERM)
-        await eventually(lambda: list(spool.glob("*.reports")), 15)
+        await eventually(lambda: list(spool.glob("*/*.reports")), 15)
     async with worker(database_url, tmp_path, "second"):
         row = await finished(db, id, 60)
     assert (row["status"], row["result_data"], row["attempts"]) == ("Complete", "seen", 0)

@@ -63,3 +63,27 @@ async def test_workers_of_one_app_in_one_process_are_two(db: Database) -> None:
         assert one.id != two.id
         assert await (await on_a.enqueue()).result(timeout=30) == "a"
         assert await (await on_b.enqueue()).result(timeout=30) == "b"
+
+
+async def test_of_four_who_register_one_name_at_once_one_wins(db: Database) -> None:
+    """They were all there before the first had registered: none is the successor of another."""
+    members = [Member(id="new", incarnation=uuid4(), age_seconds=1.0) for _ in range(4)]
+    answers = await asyncio.gather(*map(db.workers.register, members), return_exceptions=True)
+    refused = [answer for answer in answers if answer is not None]
+    assert [getattr(error, "sqlstate", error) for error in refused] == ["23505"] * 3
+    assert "another process at the same time" in str(refused[0])
+    row = await db.workers.get("new")
+    assert row is not None
+    assert row["incarnation"] == members[answers.index(None)].incarnation
+
+
+async def test_a_refused_process_says_so_and_ends(
+    db: Database, database_url: str, tmp_path: Path, eventually: Callable[..., Any]
+) -> None:
+    async with (
+        worker(database_url, tmp_path, "twin") as first,
+        worker(database_url, tmp_path, "twin") as second,
+    ):
+        await eventually(lambda: (first.returncode is None) != (second.returncode is None), 60)
+        loser = second if first.returncode is None else first
+        assert loser.returncode == 4

@@ -1,0 +1,175 @@
+"""Workers are notified only while one sleeps, and no task waits for the next poll."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from shiftboss.db import Database
+from shiftboss.model.task import NewTask
+from shiftboss.worker.handlers import Handlers
+from shiftboss.worker.sleeper import Sleeper, Snapshot
+from tests.worker.conftest import StartWorker
+
+Eventually = Callable[..., Awaitable[Any]]
+NEVER = 600.0
+
+
+def handlers() -> Handlers:
+    known = Handlers()
+
+    @known.task("t")
+    async def t() -> None: ...
+
+    return known
+
+
+async def enqueue(db: Database, count: int = 1) -> None:
+    await db.tasks.enqueue([NewTask(task_type="t") for _ in range(count)])
+
+
+async def asleep(db: Database) -> bool:
+    row = await db.fetch_one("SELECT shiftboss.somebody_sleeps() AS yes")
+    return bool(row and row["yes"])
+
+
+async def open_tasks(db: Database) -> int:
+    row = await db.fetch_one("SELECT count(*) AS n FROM tasks WHERE status <> 'Complete'")
+    assert row is not None
+    return int(row["n"])
+
+
+async def heard(db: Database, act: Callable[[], Awaitable[Any]]) -> int:
+    """How many notices of tasks the act sends."""
+    async with db.dedicated() as conn:
+        await conn.execute("LISTEN shiftboss_tasks")
+        await act()
+        await conn.execute("NOTIFY shiftboss_tasks, 'end'")
+        notices = [notice.payload async for notice in conn.notifies(timeout=5, stop_after=1)]
+        while notices[-1] != "end":
+            notices += [notice.payload async for notice in conn.notifies(timeout=5, stop_after=1)]
+        return len(notices) - 1
+
+
+async def number(db: Database) -> int:
+    row = await db.fetch_one("SELECT shiftboss.arm() AS n")
+    assert row is not None
+    return int(row["n"])
+
+
+@pytest.mark.session  # it listens
+async def test_nobody_is_notified_while_nobody_sleeps(db: Database) -> None:
+    mine = await number(db)
+    assert await heard(db, lambda: enqueue(db)) == 1
+    await db.execute("SELECT shiftboss.hear(%s)", [mine])
+    assert await heard(db, lambda: enqueue(db)) == 0
+    other = await number(db)
+    await db.execute("SELECT shiftboss.hear(%s)", [mine])
+    assert await heard(db, lambda: enqueue(db)) == 1, "one that is late does not speak for the other"
+    await db.execute("SELECT shiftboss.hear(%s)", [other])
+    assert await heard(db, lambda: enqueue(db)) == 0
+
+
+async def test_after_a_crash_somebody_may_sleep(db: Database) -> None:
+    mine = await number(db)
+    await db.execute("SELECT shiftboss.hear(%s)", [mine])
+    await db.execute("ALTER SEQUENCE shiftboss.armed RESTART")  # as a crash of the server does
+    await db.execute("ALTER SEQUENCE shiftboss.heard RESTART")
+    assert await asleep(db)
+    await number(db)
+    await db.execute("SELECT shiftboss.hear(1000)")
+    assert await asleep(db), "a number from before the crash says nothing"
+
+
+async def test_a_setting_turns_notices_off(
+    db: Database, start_worker: StartWorker, eventually: Eventually
+) -> None:
+    await number(db)
+    await db.execute("INSERT INTO shiftboss.settings VALUES ('notify', 'off')")
+    assert await heard(db, lambda: enqueue(db)) == 0
+    async with start_worker(handlers(), poll_seconds=0.1):
+        await eventually(lambda: no_open(db), timeout=20)
+
+
+async def no_open(db: Database) -> bool:
+    return await open_tasks(db) == 0
+
+
+async def test_a_sleeping_worker_is_woken(
+    db: Database, start_worker: StartWorker, eventually: Eventually
+) -> None:
+    async with start_worker(handlers(), poll_seconds=NEVER):
+        for _ in range(5):
+            await eventually(lambda: asleep(db), timeout=20)
+            await enqueue(db)
+            await eventually(lambda: no_open(db), timeout=20)
+
+
+async def test_a_transaction_that_asked_before_the_worker_slept_is_waited_for(
+    db: Database, start_worker: StartWorker, eventually: Eventually
+) -> None:
+    await db.execute("SELECT shiftboss.hear(%s)", [await number(db)])
+    async with db.dedicated() as conn, db.dedicated() as other:
+        async with conn.transaction(), other.transaction():
+            await other.execute("SELECT pg_current_xact_id()")  # goes on for longer, and brings nothing
+            await conn.execute("INSERT INTO tasks (task_type) VALUES ('t')")
+            assert not await asleep(db), "it would have been notified"
+            stack = start_worker(handlers(), poll_seconds=NEVER)
+            await stack.__aenter__()
+            await eventually(lambda: asleep(db), timeout=20)
+        try:
+            await eventually(lambda: no_open(db), timeout=20)
+        finally:
+            await stack.__aexit__(None, None, None)
+
+
+async def test_no_task_is_forgotten_however_long_transactions_take(
+    db: Database, start_worker: StartWorker, eventually: Eventually
+) -> None:
+    dice = random.Random(7)
+
+    async def client() -> None:
+        async with db.dedicated() as conn:
+            for _ in range(25):
+                async with conn.transaction(force_rollback=dice.random() < 0.1):
+                    await conn.execute("INSERT INTO tasks (task_type) VALUES ('t')")
+                    await asyncio.sleep(dice.choice((0, 0, 0.01, 0.15)))
+                await asyncio.sleep(dice.choice((0, 0.005, 0.05)))
+
+    first, second = (start_worker(handlers(), name, poll_seconds=NEVER) for name in ("w1", "w2"))
+    async with first, second:
+        await asyncio.gather(*(client() for _ in range(4)))
+        await eventually(lambda: no_open(db), timeout=30)
+
+
+async def test_one_of_many_says_that_a_notice_was_heard(db: Database, eventually: Eventually) -> None:
+    first, last = Sleeper(db, lambda: None), Sleeper(db, lambda: None)
+    for sleeper in (first, last):
+        sleeper.found(False)
+        await eventually(lambda one=sleeper: one._number is not None, timeout=20)
+    newest = last._number
+    assert newest is not None
+    first.notice(str(newest))
+    assert first._number is not None, "the other one is to say so"
+    last.notice(str(newest))
+    assert last._number is None
+    await eventually(lambda: awake(db), timeout=20)
+    first.notice(str(newest))
+    assert first._number is None, "nobody did: this one does"
+    await first.close()
+    await last.close()
+
+
+async def awake(db: Database) -> bool:
+    return not await asleep(db)
+
+
+def test_of_a_snapshot_only_what_still_runs_is_left() -> None:
+    before = Snapshot.parse("10:20:12,15")
+    assert Snapshot.parse("12:30:12,25").still(before).running == {12}
+    assert Snapshot.parse("21:30:25").still(before).running == set()
+    assert Snapshot.parse("20:20:").running == set()
