@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import os
 import signal
 import subprocess
@@ -42,6 +43,36 @@ async def leave(status: int) -> None:
 @app.task("block")
 async def block() -> None:
     time.sleep(600)  # blocks the event loop: no beat any more
+
+
+@app.task("nap")
+async def nap(seconds: float) -> None:
+    time.sleep(seconds)  # blocks the event loop, but not for long
+
+
+@app.task("block_in_part")
+async def block_in_part() -> None:
+    async def part() -> None:
+        time.sleep(600)
+
+    await asyncio.gather(part(), asyncio.sleep(0))
+
+
+@app.task("hold_interpreter")
+async def hold_interpreter() -> None:
+    ctypes.PyDLL(None).sleep(600)  # as C code that keeps the interpreter's lock
+
+
+@app.task("thread_wait")
+def thread_wait(path: str) -> str:
+    while not Path(path).exists():
+        time.sleep(0.02)
+    return "done"
+
+
+@app.task("thread_exit")
+def thread_exit(status: int) -> None:
+    os._exit(status)
 
 
 @app.task("grow")

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from shiftboss.coordinator.autoscaler import Autoscaler, SupervisorLauncher
 from shiftboss.db import Database
+from shiftboss.leader.autoscaler import Autoscaler, SupervisorLauncher
 from shiftboss.model.settings import AutoscaleSettings
 
 from .conftest import Supervise, enqueue, kinds, statuses

@@ -12,12 +12,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
 from shiftboss.db import Database
 from shiftboss.lifecycle.processes import identity
 from shiftboss.model.errors import UsageError
+from shiftboss.worker.slot import SlotSpec
 from tests.supervisor.conftest import (
     SLOT,
     Supervise,
@@ -50,7 +52,7 @@ async def shiftboss(*words: str) -> str:
 
 @asynccontextmanager
 async def supervise_command(*words: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    command = ["supervise", "--app", "tests.supervisor.app:app", "--log-level", "warning", *words]
+    command = ["supervise", "tests.supervisor.app:app", "--log-level", "warning", *words]
     process = await asyncio.create_subprocess_exec(sys.executable, "-m", "shiftboss", *command)
     try:
         yield process
@@ -99,7 +101,7 @@ async def test_a_killed_supervisor_leaves_no_orphans_and_its_heir_takes_the_slot
     monkeypatch.setenv("SHIFTBOSS_SUPERVISOR_STOP_SECONDS", "2")
     async with supervise_command("--queue", "q=1", "--host", "here") as process:
         await eventually(lambda: status_of(db, "healthy"), timeout=60)
-        await enqueue(db, "block")  # this worker's event loop hangs: it can not even read that it is alone
+        await enqueue(db, "block")  # this worker's event loop hangs: it cannot even read that it is alone
         await eventually(lambda: has_task(db))
         [worker] = await pids(db)
         process.kill()
@@ -123,15 +125,13 @@ async def test_an_heir_ends_what_is_left_but_never_a_stranger_with_a_used_pid(
     db: Database, supervise: Supervise, eventually: Any
 ) -> None:
     """A reused pid looks alive; only pid and start time together are the same process."""
-    stranger = subprocess.Popen(["sleep", "600"], start_new_session=True)
-    left = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    ours = (await db.installation.own()).serves
+    stranger, left = sleeper(ours), sleeper(ours)
     try:
-        for process, name in ((stranger, f"{stranger.pid}:1:long-ago"), (left, identity(left.pid))):
-            slot = await db.health.open_slot("here", "q")
-            await db.health.name_process(slot, process.pid, name)
-            await db.health.update_heartbeat(slot)
+        await left_behind(db, stranger, f"{stranger.pid}:1:long-ago")
+        await left_behind(db, left, identity(left.pid))
         async with supervise({"q": 2}, SLEEP):
-            await eventually(lambda: both_restarted(db))
+            await eventually(lambda: all_restarted(db))
             assert left.wait(timeout=5) == -signal.SIGTERM
             assert stranger.poll() is None
     finally:
@@ -140,9 +140,44 @@ async def test_an_heir_ends_what_is_left_but_never_a_stranger_with_a_used_pid(
             process.wait()
 
 
-async def both_restarted(db: Database) -> bool:
+async def test_a_supervisor_leaves_the_workers_of_another_fleet_or_server_alone(
+    db: Database, supervise: Supervise, eventually: Any
+) -> None:
+    """In a copy of a database the rows of `health` name the original's live workers, pid and start time."""
+    own = await db.installation.own()
+    copied = own._replace(id=uuid4())
+    elsewhere = own._replace(server="192.0.2.1:5432 192.0.2.1:5432")
+    others = [sleeper(copied.serves), sleeper(elsewhere.serves), sleeper(""), sleeper(None)]
+    try:
+        for process in others:
+            await left_behind(db, process, identity(process.pid))
+        async with supervise({"q": 4}, SLEEP):
+            await eventually(lambda: all_restarted(db), timeout=30)
+            assert [process.poll() for process in others] == [None] * 4
+        assert [process.poll() for process in others] == [None] * 4
+    finally:
+        for process in others:
+            process.kill()
+            process.wait()
+
+
+def sleeper(serves: str | None) -> subprocess.Popen[bytes]:
+    """A process as a supervisor of what it `serves` starts it; with None, as anybody does."""
+    spec = SlotSpec(component="c", host="h", lifeline=0, words=0, grace=1.0, serves=serves or "")
+    env = os.environ | ({} if serves is None else spec.variable())
+    return subprocess.Popen(["sleep", "600"], start_new_session=True, env=env)
+
+
+async def left_behind(db: Database, process: subprocess.Popen[bytes], name: str | None) -> None:
+    """A slot whose row says that this process is in it."""
+    slot = await db.health.open_slot("here", "q")
+    await db.health.name_process(slot, process.pid, name)
+    await db.health.update_heartbeat(slot)
+
+
+async def all_restarted(db: Database) -> bool:
     rows = await db.health.get_all_workers()
-    return [row["restart_count"] for row in rows] == [1, 1]
+    return {row["restart_count"] for row in rows} == {1}
 
 
 async def test_a_zombie_is_dead() -> None:
@@ -176,6 +211,34 @@ async def test_hosts_share_a_database_and_leave_each_other_alone(
         assert {row["component"] for row in left} == set(theirs)
         for row in left:
             assert row["pid"] == theirs[row["component"]]["pid"]
+
+
+async def test_a_lease_that_a_failover_lost_is_taken_again(
+    db: Database, supervise: Supervise, eventually: Any
+) -> None:
+    async with supervise({"q": 1}, SLEEP) as supervisor:
+        before = await eventually(lambda: pids(db))
+        await db.execute("DELETE FROM shiftboss.leases")
+        await eventually(db.leases.all)
+        await db.health.set_slots("q", 2)
+        await eventually(lambda: many(pids(db), 2))
+        assert set(before) < set(await pids(db))
+        assert supervisor.running
+
+
+async def test_a_supervisor_that_was_replaced_stops_and_leaves_the_rows_to_its_successor(
+    db: Database, supervise: Supervise, eventually: Any
+) -> None:
+    async with supervise({"q": 1}, SLEEP) as supervisor:
+        [pid] = await eventually(lambda: pids(db))
+        await db.execute(
+            "UPDATE shiftboss.leases SET token = gen_random_uuid(), holder = '{}', duration = '1 hour',"
+            " expires_at = now() + interval '30 minutes'"
+        )
+        await eventually(lambda: not supervisor.running, timeout=30)
+        assert identity(pid) is None
+    assert await pids(db) == [pid]
+    assert await db.fetch("SELECT host FROM shiftboss.supervisors") == [{"host": "here"}]
 
 
 async def many(found: Any, count: int) -> bool:

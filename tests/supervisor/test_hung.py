@@ -11,6 +11,8 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from shiftboss.db import Database
 from shiftboss.lifecycle.processes import identity
 from shiftboss.model.errors import DatabaseError
@@ -33,7 +35,7 @@ SLEEP = script_command("exec sleep 600")
 
 @asynccontextmanager
 async def beating(db: Database, *components: str, every: float = 0.05) -> AsyncIterator[None]:
-    """Beats on behalf of processes that can not: what the supervisor sees is the same."""
+    """Beats on behalf of processes that cannot: what the supervisor sees is the same."""
 
     async def beat() -> None:
         while True:
@@ -104,6 +106,7 @@ async def other_pid(db: Database, component: str, pid: int) -> bool:
     return await pid_in(db, component) not in (None, pid)
 
 
+@pytest.mark.session  # a pooler remembers an outage for longer
 async def test_a_database_that_goes_away_starts_no_storm(
     db: Database, supervise: Supervise, eventually: Any
 ) -> None:
