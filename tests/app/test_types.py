@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 SAMPLE = """
 from typing import assert_type
-from shiftboss import App, Context, Handle
-from shiftboss.app import AsyncTask, Call, Group, PlainTask
+from shiftboss import App, Batch, Context, Handle, group
+from shiftboss.app import AsyncTask, Call, Calls, Group
+from shiftboss.extensions.ai import Client, SyncClient, ai_of
 
 app = App("sample")
 
@@ -22,9 +24,25 @@ async def long(ctx: Context, pages: int) -> dict[str, int]:
     ctx.progress(50)
     return {"pages": pages}
 
+@app.task()
+async def greet_many(times: int, name: str = "you") -> list[str]:
+    return [name] * times
+
 @app.task(mode="process")
 def square(n: int) -> int:
     return n * n
+
+@app.task()
+def total(numbers: list[int], start: int = 0) -> float:
+    return float(sum(numbers, start))
+
+@app.task(batch=Batch(max_size=10, max_wait=0.1))
+async def embed(texts: list[str]) -> list[list[float] | Exception]:
+    return [[1.0] for _ in texts]
+
+@app.task(batch=10, queue="plain")
+def label(items: list[int]) -> list[str]:
+    return [str(item) for item in items]
 
 @app.cron("*/5 * * * *")
 async def tidy(ctx: Context) -> None: ...
@@ -42,6 +60,21 @@ async def use() -> None:
     assert_type(await (await square.map([1, 2])).results(), list[int])
     assert_type(await greet.options(priority=10).enqueue("a"), Handle[str])
     assert_type(app.sync.enqueue(square.call(2)).result(), int)
+    assert_type(square.call(2).then(greet_many), Call[list[str]])
+    assert_type(square.call(2).then(greet_many, name="a"), Call[list[str]])
+    assert_type(await (await app.enqueue(square.call(2).then(greet_many))).result(), list[str])
+    squares = group(square.call(1), square.call(2))
+    assert_type(squares, Calls[int])
+    assert_type(squares.then(total, start=3), Call[float])
+    assert_type(squares.ended(greet.call("x")), Call[str])
+    assert_type(await app.enqueue(squares), Group[int])
+    assert_type(await (await app.enqueue(squares)).results(), list[int])
+    assert_type(app.sync.enqueue(squares)[0].result(), int)
+    assert_type(await embed.enqueue("a"), Handle[list[float]])
+    assert_type(await embed("a"), list[float])
+    assert_type(await (await label.map([1])).results(), list[str])
+    assert_type(ai_of(app), Client)
+    assert_type(ai_of(app.sync), SyncClient)
     one: AsyncTask[[], None] = tidy
     _ = one
 
@@ -52,6 +85,10 @@ async def wrong() -> None:
     await long.enqueue("x")  # E: arg-type
     square("x")  # E: arg-type
     greet.options(prority=1)  # E: call-arg
+    greet.call("a").then(square)  # E: arg-type
+    square.call(2).then(greet_many, name=3)  # E: arg-type
+    group(greet.call("a")).then(total)  # E: arg-type
+    await embed.enqueue(3)  # E: arg-type
     number: int = await (await greet.enqueue("a")).result()  # E: assignment
     print(number)
 """
@@ -84,9 +121,33 @@ def test_mypy_understands_it(tmp_path: Path) -> None:
         for line in done.stdout.splitlines()
         if ": error:" in line
     }
-    wanted = {
-        (number, line.partition("# E: ")[2])
-        for number, line in enumerate(SAMPLE.splitlines(), 1)
-        if "# E: " in line
-    }
+    wanted = {(number, line.partition("# E: ")[2]) for number, line in errors()}
     assert found == wanted, done.stdout + done.stderr
+
+
+def test_pyright_understands_it(tmp_path: Path) -> None:
+    """With the engine and the node of wheels, which need no download: `basedpyright` by pyright's strict rules."""
+    sample = tmp_path / "sample.py"
+    sample.write_text(SAMPLE)
+    source = Path(__file__).resolve().parents[2] / "src"
+    config = {"typeCheckingMode": "strict", "extraPaths": [str(source)], "include": ["sample.py"]}
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps(config))
+    command = [
+        sys.executable,
+        "-m",
+        "basedpyright",
+        "--outputjson",
+        "--pythonpath",
+        sys.executable,
+        "-p",
+        str(tmp_path),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    told = json.loads(done.stdout)["generalDiagnostics"]
+    found = {one["range"]["start"]["line"] + 1 for one in told if one["severity"] == "error"}
+    assert found == {number for number, _ in errors()}, done.stdout
+
+
+def errors() -> list[tuple[int, str]]:
+    """The lines of the sample that a checker must complain about."""
+    return [(number, line) for number, line in enumerate(SAMPLE.splitlines(), 1) if "# E: " in line]

@@ -8,6 +8,7 @@ import pytest
 
 from shiftboss.db import Database
 from shiftboss.model.errors import DatabaseError, DatabaseUnavailable, MigrationError
+from tests.servers import PASSWORD
 
 
 async def test_rows_are_dicts_and_json_is_python(db: Database) -> None:
@@ -40,7 +41,7 @@ async def test_a_refused_statement_is_our_error(db: Database) -> None:
 
 
 async def test_a_wrong_password_says_so(database_url: str) -> None:
-    wrong = database_url.replace("shiftboss:", "shiftboss:wrong")
+    wrong = database_url.replace(f":{PASSWORD}@", ":wrong@")
     with pytest.raises(DatabaseUnavailable, match="password authentication failed"):
         await Database.open(wrong)
 

@@ -108,6 +108,27 @@ async def test_its_last_user_stops_it(servers: Servers, eventually: Eventually) 
     assert second.running() is None
 
 
+async def test_it_stays_as_long_as_it_was_told(
+    servers: Servers, tmp_path: Path, eventually: Eventually
+) -> None:
+    kept, lingering = servers(), servers(tmp_path / "lingering", linger=600)
+    kept.acquire()
+    kept.keep()
+    lingering.acquire()
+    for server in (kept, lingering):
+        server.release()
+    brief = servers(tmp_path / "brief")
+    brief.acquire()
+    brief.release()
+    await eventually(lambda: brief.running() is None)  # and those that ended their use before it?
+    assert kept.running()
+    assert lingering.running()
+    assert kept.stop()
+    kept.acquire()
+    kept.release()
+    await eventually(lambda: kept.running() is None)
+
+
 async def test_a_killed_user_is_no_user(servers: Servers, eventually: Eventually) -> None:
     with another_user(servers.data_dir) as user:
         assert user.stdout is not None
@@ -301,7 +322,7 @@ async def test_parent_directories_keep_their_modes(servers: Servers, tmp_path: P
 
 async def test_an_unwritable_place_says_so(servers: Servers, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(EmbeddedServerError, match="can not write to the data directory"):
+    with pytest.raises(EmbeddedServerError, match="cannot write to the data directory"):
         servers(tmp_path / "file" / "data").acquire()
 
 

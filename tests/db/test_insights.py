@@ -74,6 +74,7 @@ async def test_a_search_in_vain_is_bounded(db: Database, monkeypatch: pytest.Mon
     assert len(ids) == len(set(ids)) == 143
 
 
+@pytest.mark.serial
 async def test_lists_are_quick_beside_many_tasks(db: Database) -> None:
     await db.execute(MANY.replace("%s", "60000"))
     await db.execute("ANALYZE tasks")
@@ -106,7 +107,7 @@ async def test_a_large_backlog_is_counted_in_part_and_no_queue_is_left_out(
 
 
 async def test_detail_tells_attempts_and_why(db: Database) -> None:
-    ((id, _),) = await db.tasks.enqueue([NewTask(task_type="render")])
+    ((id, *_),) = await db.tasks.enqueue([NewTask(task_type="render")])
     detail = await db.insights.tasks.detail(id)
     assert detail is not None
     assert detail["why"][0]["reason"] == "no capable worker"
@@ -138,13 +139,13 @@ async def test_figures_of_workers_and_time(db: Database) -> None:
     busy = [point for point in points if point["completed"]]
     assert [(p["completed"], p["failed"]) for p in busy] == [(8, 2)]
     assert BUCKETS[2] < busy[0]["p50"] <= BUCKETS[3]
-    (before,) = await db.insights.series.totals()
+    (before,) = await db.insights.figures.work()
     for _ in range(2):
         await db.execute(
             "UPDATE shiftboss.stats SET minute = now() - interval '8 days' WHERE minute > '-infinity'"
         )
         await db.tasks.tidy(timedelta(days=7))
-        assert await db.insights.series.totals() == [before], "counters outlive the minutes"
+        assert await db.insights.figures.work() == [before], "counters outlive the minutes"
     assert not any(
         p["completed"] for p in await db.insights.series.throughput(timedelta(days=9), timedelta(hours=1))
     )

@@ -8,17 +8,20 @@ import psycopg
 import pytest
 
 from shiftboss.db.migrate import is_current, migrate
-from shiftboss.db.sqlfiles import SqlFile, SqlTree
+from shiftboss.db.sqlfiles import SqlFile, SqlTree, all_trees
 from shiftboss.model.errors import MigrationError
 
-TABLE = SqlFile("0001_thing", "CREATE TABLE thing (id int PRIMARY KEY, name text);")
-COLUMN = SqlFile("0002_colour", "ALTER TABLE thing ADD COLUMN colour text;")
+TABLE = SqlFile("0001_thing", "CREATE TABLE public.thing (id int PRIMARY KEY, name text);")
+COLUMN = SqlFile("0002_colour", "ALTER TABLE public.thing ADD COLUMN colour text;")
 COUNT = SqlFile(
     "count",
-    "CREATE OR REPLACE FUNCTION things() RETURNS int LANGUAGE sql AS 'SELECT count(*)::int FROM thing';",
+    "CREATE OR REPLACE FUNCTION public.things() RETURNS int LANGUAGE sql AS 'SELECT count(*)::int FROM public.thing';",
 )
-NAMES = SqlFile("a_names", "CREATE OR REPLACE VIEW names AS SELECT id, name FROM thing;")
-UPPER = SqlFile("b_upper", "CREATE OR REPLACE VIEW upper_names AS SELECT id, upper(name) AS name FROM names;")
+NAMES = SqlFile("a_names", "CREATE OR REPLACE VIEW public.names AS SELECT id, name FROM public.thing;")
+UPPER = SqlFile(
+    "b_upper",
+    "CREATE OR REPLACE VIEW public.upper_names AS SELECT id, upper(name) AS name FROM public.names;",
+)
 TREE = SqlTree([TABLE], [COUNT], [NAMES, UPPER])
 
 
@@ -30,15 +33,15 @@ def query(url: str, sql: str) -> list[tuple[object, ...]]:
 
 async def test_twice_is_once(empty_database_url: str) -> None:
     url = empty_database_url
-    assert not await is_current(url, tree=TREE)
-    assert (await migrate(url, tree=TREE)).applied == ["0001_thing"]
-    assert await is_current(url, tree=TREE)
-    assert (await migrate(url, tree=TREE)).applied == []
+    assert not await is_current(url, trees=[TREE])
+    assert (await migrate(url, trees=[TREE])).applied == ["0001_thing"]
+    assert await is_current(url, trees=[TREE])
+    assert (await migrate(url, trees=[TREE])).applied == []
     assert query(url, "SELECT things()") == [(0,)]
 
 
 async def test_a_dry_run_shows_the_sql_and_changes_nothing(empty_database_url: str) -> None:
-    shown = await migrate(empty_database_url, dry_run=True, tree=TREE)
+    shown = await migrate(empty_database_url, dry_run=True, trees=[TREE])
     assert TABLE.sql in shown.sql
     assert UPPER.sql in shown.sql
     assert query(empty_database_url, "SELECT to_regclass('thing'), to_regnamespace('shiftboss')") == [
@@ -47,75 +50,80 @@ async def test_a_dry_run_shows_the_sql_and_changes_nothing(empty_database_url: s
 
 
 async def test_the_shown_sql_is_the_whole_schema(empty_database_url: str) -> None:
-    shown = await migrate(empty_database_url, dry_run=True, tree=TREE)
+    shown = await migrate(empty_database_url, dry_run=True, trees=[TREE])
     query(empty_database_url, shown.sql)
     assert query(empty_database_url, "SELECT count(*) FROM upper_names") == [(0,)]
 
 
 async def test_a_failure_changes_nothing(empty_database_url: str) -> None:
-    broken = SqlFile("0002_broken", "ALTER TABLE nothing ADD COLUMN x int;")
+    broken = SqlFile("0002_broken", "ALTER TABLE public.nothing ADD COLUMN x int;")
     with pytest.raises(MigrationError, match="0002_broken"):
-        await migrate(empty_database_url, tree=dataclasses.replace(TREE, migrations=[TABLE, broken]))
+        await migrate(empty_database_url, trees=[dataclasses.replace(TREE, migrations=[TABLE, broken])])
     assert query(empty_database_url, "SELECT to_regclass('thing')") == [(None,)]
 
 
 async def test_a_newer_schema_is_refused(empty_database_url: str) -> None:
-    await migrate(empty_database_url, tree=dataclasses.replace(TREE, migrations=[TABLE, COLUMN]))
+    await migrate(empty_database_url, trees=[dataclasses.replace(TREE, migrations=[TABLE, COLUMN])])
     with pytest.raises(MigrationError, match="newer than this Shiftboss: it holds 0002_colour") as caught:
-        await migrate(empty_database_url, tree=TREE)
+        await migrate(empty_database_url, trees=[TREE])
     assert "upgrade" in (caught.value.hint or "")
     with pytest.raises(MigrationError, match="newer"):
-        await is_current(empty_database_url, tree=TREE)
+        await is_current(empty_database_url, trees=[TREE])
 
 
 async def test_a_changed_migration_is_refused(empty_database_url: str) -> None:
-    await migrate(empty_database_url, tree=TREE)
+    await migrate(empty_database_url, trees=[TREE])
     changed = SqlFile(TABLE.name, TABLE.sql + "-- changed")
     with pytest.raises(MigrationError, match="0001_thing was changed"):
-        await migrate(empty_database_url, tree=dataclasses.replace(TREE, migrations=[changed]))
+        await migrate(empty_database_url, trees=[dataclasses.replace(TREE, migrations=[changed])])
 
 
 async def test_views_may_lose_and_rename_columns(empty_database_url: str) -> None:
-    await migrate(empty_database_url, tree=TREE)
-    names = SqlFile("a_names", "CREATE OR REPLACE VIEW names AS SELECT name AS title FROM thing;")
-    upper = SqlFile(
-        "b_upper", "CREATE OR REPLACE VIEW upper_names AS SELECT upper(title) AS title FROM names;"
+    await migrate(empty_database_url, trees=[TREE])
+    names = SqlFile(
+        "a_names", "CREATE OR REPLACE VIEW public.names AS SELECT name AS title FROM public.thing;"
     )
-    await migrate(empty_database_url, tree=dataclasses.replace(TREE, views=[names, upper]))
+    upper = SqlFile(
+        "b_upper",
+        "CREATE OR REPLACE VIEW public.upper_names AS SELECT upper(title) AS title FROM public.names;",
+    )
+    await migrate(empty_database_url, trees=[dataclasses.replace(TREE, views=[names, upper])])
     query(empty_database_url, "INSERT INTO thing VALUES (1, 'one')")
     assert query(empty_database_url, "SELECT title FROM upper_names") == [("ONE",)]
 
 
 async def test_functions_under_views_may_change_their_type(empty_database_url: str) -> None:
-    view = SqlFile("total", "CREATE OR REPLACE VIEW total AS SELECT things() AS n;")
-    await migrate(empty_database_url, tree=dataclasses.replace(TREE, views=[view]))
+    view = SqlFile("total", "CREATE OR REPLACE VIEW public.total AS SELECT public.things() AS n;")
+    await migrate(empty_database_url, trees=[dataclasses.replace(TREE, views=[view])])
     count = SqlFile("count", COUNT.sql.replace("RETURNS int", "RETURNS text").replace("::int", "::text"))
-    await migrate(empty_database_url, tree=dataclasses.replace(TREE, functions=[count], views=[view]))
+    await migrate(empty_database_url, trees=[dataclasses.replace(TREE, functions=[count], views=[view])])
     assert query(empty_database_url, "SELECT n FROM total") == [("0",)]
 
 
 async def test_a_users_view_on_ours_is_never_dropped(empty_database_url: str) -> None:
-    await migrate(empty_database_url, tree=TREE)
+    await migrate(empty_database_url, trees=[TREE])
     query(empty_database_url, "CREATE VIEW mine AS SELECT id FROM upper_names")
-    upper = SqlFile("b_upper", "CREATE OR REPLACE VIEW upper_names AS SELECT name FROM names;")
-    with pytest.raises(MigrationError, match="mine depends on view upper_names"):
-        await migrate(empty_database_url, tree=dataclasses.replace(TREE, views=[NAMES, upper]))
+    upper = SqlFile("b_upper", "CREATE OR REPLACE VIEW public.upper_names AS SELECT name FROM public.names;")
+    with pytest.raises(MigrationError, match=r"mine depends on view public\.upper_names"):
+        await migrate(empty_database_url, trees=[dataclasses.replace(TREE, views=[NAMES, upper])])
     assert query(empty_database_url, "SELECT * FROM mine") == []
 
 
 async def test_a_missing_extension_is_a_word_not_a_failure(empty_database_url: str) -> None:
     needy = SqlFile("0002_needy", "-- requires: teleport\nSELECT beam();")
     tree = dataclasses.replace(TREE, migrations=[TABLE, needy])
-    done = await migrate(empty_database_url, tree=tree)
+    done = await migrate(empty_database_url, trees=[tree])
     assert done.applied == ["0001_thing"]
     assert "extension teleport is not available" in done.notices[0]
     assert "0002_needy" in done.notices[0]
-    assert await is_current(empty_database_url, tree=tree)
+    assert await is_current(empty_database_url, trees=[tree])
 
 
 async def test_a_required_extension_is_installed(empty_database_url: str) -> None:
-    needy = SqlFile("0002_vectors", "-- requires: vector\nALTER TABLE thing ADD COLUMN place vector(3);")
-    done = await migrate(empty_database_url, tree=dataclasses.replace(TREE, migrations=[TABLE, needy]))
+    needy = SqlFile(
+        "0002_vectors", "-- requires: vector\nALTER TABLE public.thing ADD COLUMN place vector(3);"
+    )
+    done = await migrate(empty_database_url, trees=[dataclasses.replace(TREE, migrations=[TABLE, needy])])
     assert (done.applied, done.notices) == (["0001_thing", "0002_vectors"], [])
 
 
@@ -132,7 +140,7 @@ async def test_ten_migrators_at_once(empty_database_url: str) -> None:
     ]
     outputs = [(await process.communicate())[0].decode().split() for process in ten]
     assert [process.returncode for process in ten] == [0] * 10
-    assert sorted(name for output in outputs for name in output) == [
-        file.name for file in SqlTree.load().migrations
-    ]
+    assert sorted(name for output in outputs for name in output) == sorted(
+        file.name for tree in all_trees() for file in tree.migrations
+    )
     assert await is_current(empty_database_url)

@@ -53,3 +53,56 @@ async def test_a_plain_insert_of_an_old_client_still_runs(empty_database_url: st
         conn.execute("INSERT INTO tasks (task_type, params) VALUES ('render', '{}')")
         claimed = conn.execute("SELECT task_type FROM func_claim_available_task('gpu-1')").fetchall()
     assert claimed == [("render",)]
+
+
+UNUSABLE = """
+INSERT INTO tasks (id, task_type, status, worker_id, params) VALUES
+    ('00000000-0000-0000-0000-000000000001', '', 'Queued', NULL, '{}'),
+    ('00000000-0000-0000-0000-000000000002', '', 'In Progress', 'gpu-1', '{}'),
+    ('00000000-0000-0000-0000-000000000003', 'render', 'Waiting', NULL, '{}'),
+    ('00000000-0000-0000-0000-000000000004', 'render', NULL, NULL, '{}'),
+    ('00000000-0000-0000-0000-000000000005', NULL, 'Queued', NULL, '{}');
+"""
+
+
+async def test_rows_that_cannot_run_stay_and_block_nothing(empty_database_url: str) -> None:
+    with psycopg.connect(empty_database_url, autocommit=True) as conn:
+        conn.execute(OLD)
+        conn.execute(UNUSABLE)
+        done = await migrate(empty_database_url)
+        assert any("5 tasks cannot run" in notice for notice in done.notices)
+        assert any("5 tasks cannot run" in notice for notice in (await migrate(empty_database_url)).notices)
+        assert conn.execute(
+            "SELECT right(id::text, 1), status, task_type FROM shiftboss.unusable_tasks ORDER BY 1"
+        ).fetchall() == [
+            ("1", "Queued", ""), ("2", "In Progress", ""), ("3", "Waiting", "render"), ("4", "Unknown", "render"),
+            ("5", "Queued", ""),
+        ]  # fmt: skip
+        for _ in range(2):  # the render task that can run, and then nothing
+            conn.execute("SELECT * FROM func_claim_available_task('gpu-1')")
+        assert conn.execute("SELECT * FROM func_claim_available_task('gpu-1')").fetchall() == []
+        everything = "ARRAY(SELECT id FROM tasks)"
+        for call in (
+            "func_reset_orphaned_tasks('{gpu-1}')",
+            "shiftboss.rescue()",
+            f"shiftboss.watch({everything})",
+            "shiftboss.tidy()",
+            "shiftboss.prune('0')",
+        ):
+            conn.execute(f"SELECT * FROM {call}")
+        for (id,) in conn.execute("SELECT id FROM shiftboss.unusable_tasks").fetchall():
+            assert conn.execute("SELECT reason FROM shiftboss.why(%s)", [id]).fetchall() == [("unusable",)]
+        conn.execute(f"SELECT * FROM shiftboss.cancel({everything})")
+        assert len(conn.execute("SELECT id FROM shiftboss.unusable_tasks").fetchall()) == 2
+
+
+async def test_an_unusable_row_that_gets_a_type_runs(empty_database_url: str) -> None:
+    with psycopg.connect(empty_database_url, autocommit=True) as conn:
+        conn.execute(OLD)
+        conn.execute("DELETE FROM tasks")
+        conn.execute(UNUSABLE)
+        await migrate(empty_database_url)
+        conn.execute("UPDATE tasks SET task_type = 'render' WHERE task_type = '' AND status = 'Queued'")
+        for _ in range(2):
+            assert len(conn.execute("SELECT id FROM func_claim_available_task('gpu-1')").fetchall()) == 1
+        assert len(conn.execute("SELECT id FROM shiftboss.unusable_tasks").fetchall()) == 3

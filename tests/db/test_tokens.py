@@ -21,7 +21,7 @@ async def test_a_token_opens_until_it_is_revoked(db: Database) -> None:
     assert await db.tokens.has_tokens()
     assert await db.tokens.revoke_token("ci") == 1
     assert await db.tokens.authenticate(secret) is None
-    assert not await db.tokens.has_tokens()
+    assert await db.tokens.has_tokens(), "access does not open again"
 
 
 async def test_the_database_never_holds_the_secret(db: Database) -> None:

@@ -72,20 +72,3 @@ def test_secrets_do_not_show(tmp_path: Path) -> None:
     settings = Settings.load({"SHIFTBOSS_DATABASE_URL": "postgresql://me:hush@host/db"}, tmp_path)
     assert "hush" not in repr(settings)
     assert Settings.is_secret("database.url")
-
-
-def test_a_section_inside_a_section(tmp_path: Path) -> None:
-    (tmp_path / "shiftboss.toml").write_text(
-        '[ai]\nproviders = ["openai"]\n[ai.openai]\nmodel = "big"\n[ai.cache.ttl]\nclassification = 5\n'
-    )
-    settings = Settings.load({"SHIFTBOSS_AI_OPENAI_API_KEY": "sk-hidden"}, tmp_path)
-    assert settings.ai.openai.model == settings.value_of("ai.openai.model") == "big"
-    assert settings.ai.cache.ttl == {"classification": 5}
-    assert settings.source_of("ai.openai.api_key") == "SHIFTBOSS_AI_OPENAI_API_KEY"
-    assert Settings.is_secret("ai.openai.api_key")
-    assert "sk-hidden" not in repr(settings)
-
-
-def test_an_error_deep_inside_names_its_key(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"ai\.openai\.timeout from SHIFTBOSS_AI_OPENAI_TIMEOUT"):
-        Settings.load({"SHIFTBOSS_AI_OPENAI_TIMEOUT": "soon"}, tmp_path)

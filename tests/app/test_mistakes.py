@@ -1,0 +1,104 @@
+"""Mistakes that everybody makes once: each is an error that says what to change."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shiftboss import App
+from shiftboss.cli import main
+from shiftboss.db import Database
+from shiftboss.model.errors import ConfigError, MigrationError, UsageError
+from shiftboss.model.task import NewTask
+from shiftboss.worker.process import handlers_of, load
+
+app = App("slip")
+
+
+class Opaque:
+    pass
+
+
+@app.task()
+async def keep(value: Any, note: str = "") -> None: ...
+
+
+@pytest.mark.parametrize("value", [Opaque(), [Opaque()], {Opaque(): 1}, b"\xff\xfe"], ids=range(4))
+def test_an_argument_that_is_no_json_is_named(value: Any) -> None:
+    with pytest.raises(UsageError, match=r"argument value of slip\.keep cannot be stored as JSON") as caught:
+        keep.call(value)
+    assert "id that the handler looks up" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), [1, {"deep": float("-inf")}]], ids=range(3))
+async def test_nan_and_infinity_are_refused(db: Database, value: Any) -> None:
+    await app.use(db)
+    with pytest.raises(UsageError, match=r"params\.value.* is not a finite number"):
+        await keep.enqueue(value)
+    many = [NewTask(task_type="x", params={"value": value}), NewTask(task_type="x", params={"fine": None})]
+    with pytest.raises(UsageError, match="is not a finite number"):
+        await db.tasks.enqueue(many)
+    with pytest.raises(UsageError, match="is not a finite number"):
+        await db.tasks.copy(many)
+    with pytest.raises(UsageError, match=r"metadata\.value.* is not a finite number"):
+        await keep.options(metadata={"value": value}).enqueue(None)
+    await keep.enqueue([None, "NaN"])
+
+
+@pytest.mark.parametrize(
+    ("url", "message", "hint"),
+    [
+        ("mysql://root:secret@db/x", "starts with mysql://", "postgresql://user@host"),
+        ("postgresql+asyncpg://me:secret@db/x", "starts with postgresql+asyncpg://", "leave out +asyncpg"),
+        ("me:secret@db/x", "has no scheme", "postgresql://user@host"),
+        ("localhost/x", "has no scheme", "postgresql://user@host"),
+    ],
+)
+async def test_a_url_of_another_kind_is_refused_without_its_password(
+    url: str, message: str, hint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHIFTBOSS_DATABASE_URL", url)
+    for own in (None, url):
+        with pytest.raises(ConfigError) as caught:
+            await App("slip", url=own).database()
+        assert message in caught.value.message
+        assert hint in (caught.value.hint or "")
+        assert "secret" not in f"{caught.value.message} {caught.value.hint}"
+
+
+@pytest.fixture
+def web(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "slip_web.py").write_text("from shiftboss import App\napi = {}\ntasks = App('web')\n")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+
+
+@pytest.mark.usefixtures("web")
+@pytest.mark.parametrize("name", ["api", "app", "App"])
+def test_a_target_that_is_no_app_names_the_one_that_is(name: str) -> None:
+    with pytest.raises(UsageError, match=r"is not an App|has no 'app'") as caught:
+        handlers_of(load(f"slip_web:{name}"), f"slip_web:{name}")
+    assert caught.value.hint == "did you mean slip_web:tasks?"
+
+
+@pytest.mark.usefixtures("web")
+@pytest.mark.parametrize("command", ["worker", "up"])
+def test_the_commands_say_so(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, "slip_web:api"]) == 2
+    said = capsys.readouterr().err
+    assert "slip_web:api is not an App: it is of type dict" in said
+    assert "did you mean slip_web:tasks?" in said
+
+
+async def test_an_empty_database_says_what_to_run(
+    empty_database_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(MigrationError, match="no Shiftboss schema yet") as caught:
+        await App("slip", url=empty_database_url).database()
+    assert caught.value.hint == "run `shiftboss db migrate`"
+    monkeypatch.setenv("SHIFTBOSS_DATABASE_URL", empty_database_url)
+    assert await asyncio.to_thread(main, ["tasks", "list"]) == 7
+    assert "run `shiftboss db migrate`" in capsys.readouterr().err

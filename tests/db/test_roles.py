@@ -1,0 +1,147 @@
+"""Each kind of role, by a real login: what it needs works, and everything else is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+
+from shiftboss.db import Database
+from shiftboss.db.migrate import is_current, migrate
+from shiftboss.db.roles import Kind, grants
+from shiftboss.model.errors import DatabaseError, MigrationError
+from shiftboss.model.task import NewTask
+from shiftboss.model.worker import Member
+from tests.conftest import as_superuser
+
+REFUSED = psycopg.errors.InsufficientPrivilege
+
+
+async def given(database_url: str, login: str, kind: Kind) -> psycopg.Connection[Any]:
+    role = urlsplit(login).username
+    assert role is not None
+    for _ in range(2):  # safe to repeat
+        await grants(database_url, kind, role, apply=True)
+    return psycopg.connect(login, autocommit=True)
+
+
+def refuse(conn: psycopg.Connection[Any], *statements: str) -> None:
+    for statement in statements:
+        with pytest.raises(REFUSED):
+            conn.execute(statement)  # type: ignore[arg-type]
+
+
+OWNERS_ONLY = ("DROP TABLE public.tasks", "CREATE TABLE shiftboss.mine (n int)", "TRUNCATE public.tasks")
+SECRETS = ("SELECT * FROM shiftboss.access_tokens", "SELECT * FROM shiftboss.login_codes")
+
+
+async def test_an_application_enqueues_and_nothing_else(database_url: str, login: str) -> None:
+    with await given(database_url, login, Kind.ENQUEUE) as conn:
+        conn.execute("INSERT INTO public.tasks (task_type, params) VALUES ('plain', '{}') RETURNING id")
+        one = """SELECT id FROM shiftboss.enqueue('[{"task_type": "a", "dedup_key": "k", "origin": "user_requested"}]')"""
+        first = conn.execute(one).fetchone()
+        assert conn.execute(one).fetchone() == first
+        assert first is not None
+        conn.execute("INSERT INTO public.tasks (task_type, depends_on) VALUES ('child', ARRAY[%s])", first)
+        refuse(
+            conn,
+            *OWNERS_ONLY,
+            *SECRETS,
+            "SELECT params FROM public.tasks",
+            "UPDATE public.tasks SET priority = 1",
+            "DELETE FROM public.tasks",
+            "INSERT INTO public.tasks (task_type, status) VALUES ('a', 'Complete')",
+            "SELECT * FROM shiftboss.claim('w', 1)",
+            "SELECT * FROM shiftboss.lanes",
+            "SELECT * FROM public.workers",
+        )
+    with psycopg.connect(database_url) as owner:
+        claimed = owner.execute("SELECT task_type FROM shiftboss.claim('w', 10)").fetchall()
+    assert sorted(name for (name,) in claimed) == ["a", "plain"]
+
+
+async def test_a_viewer_sees_and_changes_nothing(database_url: str, login: str) -> None:
+    with await given(database_url, login, Kind.VIEWER) as conn:
+        for view in ("tasks", "orchestrator_status", "task_queue_analysis", "health"):
+            conn.execute(f"SELECT * FROM public.{view}")
+        conn.execute("SELECT * FROM shiftboss.queues_within(10)")
+        refuse(
+            conn,
+            *OWNERS_ONLY,
+            *SECRETS,
+            "INSERT INTO public.tasks (task_type) VALUES ('a')",
+            "SELECT * FROM shiftboss.enqueue('[]')",
+            "SELECT * FROM shiftboss.claim('w', 1)",
+            "SELECT shiftboss.set_limit('queue', 'default', 1)",
+            "UPDATE shiftboss.settings SET value = '1'",
+        )
+
+
+async def test_a_worker_works_and_does_not_administer(database_url: str, login: str) -> None:
+    with await given(database_url, login, Kind.WORKER) as conn:
+        refuse(conn, *OWNERS_ONLY, *SECRETS, "INSERT INTO shiftboss.settings VALUES ('stuck_after', '1 day')")
+    async with await Database.open(login) as db:
+        parent = (await db.tasks.enqueue([NewTask(task_type="a"), NewTask(task_type="a", dedup_key="k")]))[0]
+        await db.tasks.enqueue([NewTask(task_type="b", depends_on=[parent.id])])
+        await db.workers.register(Member(id="w"))
+        await db.health.register_worker("worker:default:1", 1)
+        await db.health.update_heartbeat("worker:default:1")
+        held = await db.tasks.claim("w", 10)
+        assert len(held) == 2
+        await db.fetch("SELECT * FROM shiftboss.beat('w', %s)", [[task.lease for task in held]])
+        ids, leases = [task.id for task in held], [task.lease for task in held]
+        await db.fetch("SELECT shiftboss.complete(%s, %s, ARRAY[NULL]::jsonb[])", [ids[:1], leases[:1]])
+        await db.fetch("SELECT shiftboss.fail(%s, %s, '{no}')", [ids[1:], leases[1:]])
+        await db.workers.rescue()
+        await db.fetch("SELECT shiftboss.expire(10), shiftboss.prune('1 day', 10), shiftboss.tidy()")
+        await db.fetch("SELECT * FROM shiftboss.leave('w')")
+
+
+async def test_an_operator_steers_and_does_not_change_the_schema(database_url: str, login: str) -> None:
+    with await given(database_url, login, Kind.OPERATOR) as conn:
+        conn.execute("SELECT shiftboss.set_limit('queue', 'default', 1)")
+        conn.execute("SELECT shiftboss.set_payload_limit(1000)")
+        conn.execute("SELECT * FROM shiftboss.access_tokens")
+        conn.execute("INSERT INTO public.tasks (task_type) VALUES ('a')")
+        conn.execute("SELECT * FROM shiftboss.cancel(ARRAY(SELECT id FROM public.tasks))")
+        refuse(conn, *OWNERS_ONLY)
+        with pytest.raises(
+            psycopg.errors.ProgramLimitExceeded
+        ):  # the trigger follows, though it is the owner's
+            conn.execute(
+                "INSERT INTO public.tasks (task_type, params) SELECT 'a', to_jsonb(repeat(md5('x'), 1000))"
+            )
+
+
+async def test_a_role_that_may_only_create_can_migrate(bare_database_url: str) -> None:
+    """It owns neither the database nor its schema public; what is missing is named with the GRANT that helps."""
+    name = "migrator_" + bare_database_url.rpartition("_")[2]
+    with psycopg.connect(as_superuser(bare_database_url), autocommit=True) as conn:
+        conn.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'ordinary'")
+        try:
+            parts = urlsplit(bare_database_url)
+            url = parts._replace(netloc=f"{name}:ordinary@{parts.netloc.rpartition('@')[2]}").geturl()
+            with pytest.raises(MigrationError) as caught:
+                await migrate(url)
+            assert f'GRANT CREATE ON DATABASE "{parts.path[1:]}" TO "{name}"' in (caught.value.hint or "")
+            conn.execute(f"GRANT CREATE ON DATABASE {parts.path[1:]} TO {name}")
+            if conn.info.server_version >= 150000:
+                with pytest.raises(MigrationError) as caught:
+                    await migrate(url)
+                assert f'GRANT USAGE, CREATE ON SCHEMA public TO "{name}"' in (caught.value.hint or "")
+            await grants(as_superuser(bare_database_url), Kind.OWNER, name, apply=True)
+            await migrate(url)
+            assert await is_current(url)
+            async with await Database.open(url) as db:
+                await db.tasks.enqueue([NewTask(task_type="a")])
+                assert len(await db.tasks.claim("w")) == 1
+        finally:
+            conn.execute(f"DROP OWNED BY {name}; DROP ROLE {name}")
+
+
+async def test_a_role_without_rights_is_told_what_is_missing(login: str) -> None:
+    async with await Database.open(login) as db:
+        with pytest.raises(DatabaseError, match="permission denied"):
+            await db.tasks.claim("w")
