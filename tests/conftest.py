@@ -1,6 +1,6 @@
-"""One embedded server for the whole test run, shared by all xdist workers; a fresh database per test.
+"""One server for the whole test run, shared by all xdist workers; a fresh database per test, owned by an ordinary role.
 
-SHIFTBOSS_TEST_DATABASE_URL names another server to test on, as a role that may make databases.
+`--server` names another server than the embedded one, see tests/servers.py.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ import asyncio
 import fcntl
 import functools
 import inspect
+import logging
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -26,17 +28,17 @@ from urllib.parse import urlsplit, urlunsplit
 import hypothesis
 import psycopg
 import pytest
-import structlog
 from xdist.scheduler import LoadScopeScheduling
 
 from shiftboss.db import Database
 from shiftboss.db.embedded import EmbeddedServer
 from shiftboss.db.migrate import migrate
-from tests.page.stage import BROWSERS
+from tests import servers
+from tests.extensions.page.stage import BROWSERS
 
 SERVER_DIR = "SHIFTBOSS_TEST_SERVER_DIR"
-ANOTHER_SERVER = "SHIFTBOSS_TEST_DATABASE_URL"
 TEMPLATE = "shiftboss_template"
+EMPTY = "shiftboss_empty"  # has nothing but the extensions that only a superuser can create
 FAST = {
     "fsync": "off",
     "synchronous_commit": "off",
@@ -47,14 +49,14 @@ FAST = {
 }
 # What takes longest comes first, so that no core idles at the end.
 FIRST = (
-    "tests/page/",
+    "tests/extensions/page/",
     "tests/docs/",
     "tests/queue/test_p",
-    "tests/journal/test_fleet",
+    "tests/extensions/journal/test_fleet",
     "tests/supervisor/",
-    "tests/coordinator/test_processes",
+    "tests/extensions/grpc/test_processes",
     "tests/cli/test_terminal",
-    "tests/admin/test_fuzz",
+    "tests/extensions/admin/test_fuzz",
     "tests/worker/test_outage",
     "tests/worker/test_process",
     "tests/app/test_types",
@@ -62,12 +64,12 @@ FIRST = (
 
 # What shares something dear, a fleet and a browser or an analysed journal, runs in one process.
 TOGETHER = {
-    "tests/page/": "page",
+    "tests/extensions/page/": "page",
     "tests/queue/test_plans": "plans",
-    "tests/ai/test_labelled": "labelled",
-    "tests/journal/test_findings": "journal",
-    "tests/journal/test_cli": "journal",
-    "tests/journal/test_stages": "journal",
+    "tests/extensions/ai/test_labelled": "labelled",
+    "tests/extensions/journal/test_findings": "journal",
+    "tests/extensions/journal/test_cli": "journal",
+    "tests/extensions/journal/test_stages": "journal",
 }
 
 hypothesis.settings.register_profile("quick", deadline=None, max_examples=40)
@@ -75,10 +77,25 @@ hypothesis.settings.register_profile("deep", deadline=None, max_examples=500)
 hypothesis.settings.load_profile("quick")  # by hand: --hypothesis-profile=deep
 
 
+_started: list[subprocess.Popen[bytes]] = []
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--server", default="embedded", help="embedded, debian, debian-pgbouncer, or a superuser's URL"
+    )
+
+    parser.addoption(
+        "--encrypted",
+        action="store_true",
+        help="encrypt payloads: what may not be in clear text is found out",
+    )
+
+
 def pytest_configure(config: pytest.Config) -> None:
     # The controller makes the directory; workers inherit its name and become users of one server in it.
     if not hasattr(config, "workerinput"):
-        memory = _in_memory()
+        memory = servers.in_memory()
         directory = os.environ[SERVER_DIR] = tempfile.mkdtemp(prefix="shiftboss-tests-", dir=memory)
         if memory and not config.option.basetemp:  # dozens of tests make a cluster of a thousand files
             config.option.basetemp = f"{directory}/tmp"
@@ -86,6 +103,11 @@ def pytest_configure(config: pytest.Config) -> None:
     for name in [name for name in os.environ if name.startswith("SHIFTBOSS_")]:
         if not name.startswith("SHIFTBOSS_TEST_"):
             del os.environ[name]
+    if config.getoption("--encrypted"):
+        os.environ["SHIFTBOSS_ENCRYPTION_KEYS"] = "c2hpZnRib3NzIHRlc3RzIHVzZSB0aGlzIGtleSAzMiE="
+    os.environ["SHIFTBOSS_DATABASE_LINGER_SECONDS"] = "2"  # a server that outlives its test delays the next
+    if not hasattr(config, "workerinput"):
+        _started.extend(servers.choose(config.getoption("--server"), Path(directory)))
     # Started in the background by a shell without job control, we would hand its deafness to Ctrl-C down.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -94,23 +116,22 @@ def pytest_configure(config: pytest.Config) -> None:
     sys.dont_write_bytecode = False
 
 
-def _in_memory() -> str | None:
-    """A place for the server where making a database takes a tenth of the time; None where there is not enough."""
-    memory = Path("/dev/shm")
-    roomy = memory.is_dir() and shutil.disk_usage(memory).free > 4 * 1024**3
-    return str(memory) if roomy and os.access(memory, os.W_OK) else None
-
-
 def pytest_unconfigure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         directory = Path(os.environ.pop(SERVER_DIR))
         EmbeddedServer(directory / "server").stop()
-        if (directory / "template").exists() and (url := os.environ.get(ANOTHER_SERVER)):
-            admin(url, f"DROP DATABASE {TEMPLATE}")
+        if (directory / "template").exists() and config.option.server not in servers.OURS:
+            for name in (TEMPLATE, EMPTY):
+                admin("", f"DROP DATABASE {name}")
+        servers.stop(_started)
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if os.environ.get(servers.POOLER):
+        in_session = [item for item in items if item.get_closest_marker("session")]
+        config.hook.pytest_deselected(items=in_session)
+        items[:] = [item for item in items if item not in in_session]
     items.sort(key=lambda item: next((n for n, name in enumerate(FIRST) if item.nodeid.startswith(name)), 99))
     # In CI nothing is left out: there a missing browser fails the test.
     if os.environ.get("CI") == "true" or any(map(shutil.which, BROWSERS)):
@@ -137,23 +158,53 @@ def server_url() -> Iterator[str]:
     """The shared server, with a migrated template database in it."""
     directory = Path(os.environ[SERVER_DIR])
     server = EmbeddedServer(directory / "server", settings=FAST, linger=0)
-    url = os.environ.get(ANOTHER_SERVER) or server.acquire()
+    superuser = os.environ[servers.SUPERUSER] = os.environ.get(servers.SUPERUSER) or server.acquire()
     with (directory / "template.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
+        url = servers.ordinary(superuser)
         if not (directory / "template").exists():
-            admin(url, f"DROP DATABASE IF EXISTS {TEMPLATE}")
-            admin(url, f"CREATE DATABASE {TEMPLATE}")
-            asyncio.run(migrate(database(url, TEMPLATE)))
+            _make_templates(url)
             (directory / "template").touch()
     yield url
     _dropper.shutdown()
-    _admin_connection(url).close()
+    _admin_connection("postgres").close()
+    _admin_connection.cache_clear()
     server.release()
+
+
+def _make_templates(url: str) -> None:
+    owner = urlsplit(url).username
+    for name, source in ((EMPTY, "template1"), (TEMPLATE, EMPTY)):
+        admin(url, f"DROP DATABASE IF EXISTS {name}")
+        admin(url, f"CREATE DATABASE {name} OWNER {owner} TEMPLATE {source}")
+        if _has_vector() and name == EMPTY:
+            with psycopg.connect(as_superuser(database(url, EMPTY)), autocommit=True) as conn:
+                conn.execute("CREATE EXTENSION IF NOT EXISTS vector")
+    asyncio.run(migrate(servers.direct(database(url, TEMPLATE))))
+    with psycopg.connect(servers.direct(database(url, TEMPLATE))) as conn:  # each copy is a fleet of its own
+        conn.execute("DELETE FROM shiftboss.installation")
+
+
+def as_superuser(url: str) -> str:
+    """The same database, as superuser and without a pooler."""
+    return database(os.environ[servers.SUPERUSER], urlsplit(url).path[1:])
+
+
+def _has_vector() -> bool:
+    """Debian 12 has no pgvector for its PostgreSQL."""
+    query = "SELECT FROM pg_available_extensions WHERE name = 'vector'"
+    return _admin_connection("postgres").execute(query).fetchone() is not None
 
 
 @pytest.fixture
 def empty_database_url(server_url: str) -> Iterator[str]:
     """A fresh database with nothing in it."""
+    yield from _fresh(server_url, EMPTY)
+
+
+@pytest.fixture
+def bare_database_url(server_url: str) -> Iterator[str]:
+    """A fresh database without even the extensions."""
     yield from _fresh(server_url, "template1")
 
 
@@ -161,6 +212,18 @@ def empty_database_url(server_url: str) -> Iterator[str]:
 def database_url(server_url: str) -> Iterator[str]:
     """A fresh, migrated database."""
     yield from _fresh(server_url, TEMPLATE)
+
+
+@pytest.fixture
+def login(database_url: str) -> Iterator[str]:
+    """The URL of the test's database for a role of its own that may log in and nothing else."""
+    name = "stranger_" + database_url.rpartition("_")[2]
+    with psycopg.connect(as_superuser(database_url), autocommit=True) as conn:
+        conn.execute(f"CREATE ROLE {name} LOGIN PASSWORD '{servers.PASSWORD}'")
+        parts = urlsplit(servers.direct(database_url))
+        address = parts.netloc.rpartition("@")[2]
+        yield urlunsplit(parts._replace(netloc=f"{name}:{servers.PASSWORD}@{address}"))
+        conn.execute(f"DROP OWNED BY {name}; DROP ROLE {name}")
 
 
 @pytest.fixture
@@ -172,9 +235,11 @@ async def db(database_url: str) -> AsyncIterator[Database]:
 
 @pytest.fixture(autouse=True)
 def _plain_logs() -> Iterator[None]:
-    """A command that ran in this process has chosen what is logged and how: not for the tests to come."""
+    """Undo what a command that ran in this process set up."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
     yield
-    structlog.reset_defaults()
+    root.handlers[:], root.level = handlers, level
 
 
 @pytest.fixture
@@ -199,8 +264,9 @@ async def _eventually(condition: Callable[[], Any], timeout: float = 10.0, what:
 def _fresh(server_url: str, template: str) -> Iterator[str]:
     name = f"test_{uuid.uuid4().hex[:12]}"
     # Copying files is many times as fast as writing a log of it; before PostgreSQL 15 there was no choice.
-    strategy = "STRATEGY file_copy" if _admin_connection(server_url).info.server_version >= 150000 else ""
-    admin(server_url, f"CREATE DATABASE {name} TEMPLATE {template} {strategy}")
+    strategy = "STRATEGY file_copy" if _admin_connection("postgres").info.server_version >= 150000 else ""
+    owner = urlsplit(server_url).username
+    admin(server_url, f"CREATE DATABASE {name} OWNER {owner} TEMPLATE {template} {strategy}")
     yield database(server_url, name)
     _dropper.submit(_drop, server_url, name)
 
@@ -210,7 +276,7 @@ _dropper = ThreadPoolExecutor(1)
 
 def _drop(server_url: str, name: str) -> None:
     """While the next test runs, on a connection of its own."""
-    with psycopg.connect(database(server_url, "postgres"), autocommit=True) as conn:
+    with psycopg.connect(database(os.environ[servers.SUPERUSER], "postgres"), autocommit=True) as conn:
         conn.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
@@ -220,7 +286,8 @@ def database(url: str, name: str) -> str:
 
 
 def admin(url: str, statement: str) -> None:
-    _admin_connection(url).execute(statement)
+    """Run a statement as superuser, in the database `postgres` of the server that `url` is on."""
+    _admin_connection("postgres").execute(statement)
 
 
 @asynccontextmanager
@@ -236,5 +303,5 @@ async def outage(db: Database) -> AsyncIterator[None]:
 
 
 @functools.cache
-def _admin_connection(url: str) -> psycopg.Connection[Any]:
-    return psycopg.connect(database(url, "postgres"), autocommit=True)
+def _admin_connection(name: str) -> psycopg.Connection[Any]:
+    return psycopg.connect(database(os.environ[servers.SUPERUSER], name), autocommit=True)

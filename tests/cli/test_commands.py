@@ -161,7 +161,9 @@ def test_queues(run: Run, database_url: str, capsys: pytest.CaptureFixture[str])
     assert (row["paused"], row["max_running"], row["rate"], row["rate_seconds"]) == (True, 3, 10, 30.0)
     assert run("queues", "list").split("\t")[0] == "mail"
     assert run("queues", "resume", "mail") == "mail resumed\n"
-    assert run("queues", "limit", "mail") == "mail no longer limited\n"
+    assert run("queues", "limit", "mail") == "mail: 3 running at a time, 10 per 30.0 s\n"
+    assert run("queues", "limit", "mail", "--none") == "mail no longer limited\n"
+    assert run("queues", "limit", "mail") == "mail: no limits\n"
     assert main(["queues", "pause", "mial"]) == 2
     assert "did you mean mail?" in capsys.readouterr().err
     assert main(["queues", "limit", "mail", "--per-key", "1"]) == 2
@@ -182,7 +184,7 @@ def test_doctor_sees_what_nobody_can_do(run: Run, database_url: str) -> None:
     assert {("ok", "installed"), ("ok", "disk"), ("ok", "providers"), ("problem", "database")} <= by_area
     assert any("fsync is off" in finding["message"] for finding in findings)
     [lost] = [finding for finding in findings if "lost.task" in finding["message"]]
-    assert lost["advice"] == f"shiftboss why {id}"
+    assert lost["command"] == f"shiftboss why {id}"
 
 
 def test_doctor_without_a_database(run: Run) -> None:

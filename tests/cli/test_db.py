@@ -42,6 +42,16 @@ def test_the_printed_url_opens_the_server(db_command: Shell) -> None:
         assert conn.execute("SELECT 42").fetchone() == (42,)
 
 
+def test_a_started_server_stays_until_it_is_stopped(db_command: Shell) -> None:
+    assert "until `shiftboss db stop`" in db_command("start").stdout
+    before = db_command.server.running()
+    assert before is not None
+    assert str(before.port) in db_command("url").stdout
+    assert db_command.server.running() == before
+    assert db_command("stop").stdout == "stopped\n"
+    assert db_command.server.running() is None
+
+
 def test_migrate_status_shell_stop(db_command: Shell) -> None:
     assert "not running" in db_command("status").stdout
     url = db_command.server.acquire()
@@ -49,7 +59,7 @@ def test_migrate_status_shell_stop(db_command: Shell) -> None:
 
     shown = db_command("migrate", "--dry-run").stdout
     assert "CREATE TABLE IF NOT EXISTS public.tasks" in shown
-    assert "applied 0001_core" in db_command("migrate").stdout
+    assert "applied 0000_legacy, 0001_core" in db_command("migrate").stdout
     assert "no new migrations" in db_command("migrate").stdout
 
     status = db_command("status")

@@ -20,6 +20,9 @@ from shiftboss.db.migrate import migrate
 from shiftboss.model.settings import Settings
 from shiftboss.model.task import NewTask
 from shiftboss.model.worker import Member
+from tests.conftest import as_superuser
+from tests.pooler import needs_pooler, pooler
+from tests.servers import direct
 
 GB = 1024**3
 
@@ -90,11 +93,12 @@ async def test_a_carelessly_set_server(tmp_path: Path) -> None:
 
 async def test_no_pgvector(db: Database) -> None:
     assert not [finding for finding in await findings.database(db) if "pgvector" in finding.message]
-    await db.execute("DROP EXTENSION vector CASCADE")
+    with psycopg.connect(as_superuser(db.url), autocommit=True) as conn:
+        conn.execute("DROP EXTENSION vector CASCADE")
     finding = said(await findings.database(db), "no pgvector")
     assert (finding.level, finding.advice) == (
         "warning",
-        "CREATE EXTENSION vector, then shiftboss db migrate",
+        "have a superuser run CREATE EXTENSION vector, then shiftboss db migrate",
     )
 
 
@@ -120,7 +124,7 @@ async def test_a_transaction_left_open(db: Database, monkeypatch: pytest.MonkeyP
     async with await psycopg.AsyncConnection.connect(db.url, application_name="forgetful") as conn:
         await conn.execute("SELECT 1")
         finding = said(await findings.database(db), "a transaction of forgetful")
-        assert f"pg_terminate_backend({conn.info.backend_pid})" in (finding.advice or "")
+        assert f"pg_terminate_backend({conn.info.backend_pid})" in (finding.command or "")
 
 
 async def test_a_table_of_dead_rows(db: Database) -> None:
@@ -130,7 +134,7 @@ async def test_a_table_of_dead_rows(db: Database) -> None:
         await conn.execute("DELETE FROM shiftboss.events")
         await conn.execute("SELECT pg_stat_force_next_flush()")
     finding = said(await findings.database(db), "shiftboss.events has")
-    assert finding.advice == "VACUUM shiftboss.events; is autovacuum on?"
+    assert finding.command == 'shiftboss db shell -- -c "VACUUM shiftboss.events"'
 
 
 async def test_a_silent_worker_and_a_stuck_task(db: Database) -> None:
@@ -139,11 +143,8 @@ async def test_a_silent_worker_and_a_stuck_task(db: Database) -> None:
     await db.tasks.claim("w")
     await db.execute("UPDATE workers SET last_heartbeat = now() - interval '6 minutes'")
     await db.execute("UPDATE tasks SET generation_started_at = now() - interval '11 minutes'")
-    advice = [finding.advice for finding in await findings.fleet(db) if finding.level == "warning"]
-    assert advice == [
-        "its tasks go to others by themselves; look at its host and its log",
-        f"shiftboss tasks show {made.id}, or shiftboss tasks cancel {made.id}",
-    ]
+    commands = [finding.command for finding in await findings.fleet(db) if finding.level == "warning"]
+    assert commands == ["shiftboss health", f"shiftboss tasks show {made.id}"]
 
 
 async def test_slots_that_gave_up(db: Database) -> None:
@@ -153,48 +154,37 @@ async def test_slots_that_gave_up(db: Database) -> None:
     await db.health.update_status(slot, "failed")
     found = await findings.fleet(db)
     failed = said(found, f"{slot} is failed")
-    assert (failed.level, failed.advice) == (
-        "problem",
-        f"shiftboss events --component {slot}, then shiftboss restart {slot}",
-    )
-    assert said(found, "all 1 workers").advice == "shiftboss events tells why; then shiftboss restart --all"
-
-
-async def call(db: Database, outcome: str, cost: float = 0.0) -> None:
-    admission = await db.ai.ai_admit(
-        "openai", model="m", kind="completion", task_type="t", task_id=None, tokens=1, cost=cost, lease=30
-    )
-    assert admission.call_id is not None
-    await db.ai.ai_settle(
-        admission.call_id, outcome, model="m", prompt_tokens=1, completion_tokens=1, cost=cost,
-        latency_ms=1, error="no answer" if outcome == "unavailable" else None, retry_after=None,
-    )  # fmt: skip
-
-
-async def configure(db: Database, daily_budget: float | None = None) -> None:
-    await db.ai.ai_configure(
-        "openai", model="m", requests_per_minute=None, tokens_per_minute=None, daily_budget=daily_budget,
-        failure_limit=1, recovery=600,
-    )  # fmt: skip
-
-
-async def test_an_open_circuit(db: Database) -> None:
-    await configure(db)
-    await call(db, "unavailable")
-    finding = said(await findings.providers(db), "the circuit of openai is open")
-    assert finding.level == "warning"
-    assert "no answer" in finding.message
-
-
-async def test_a_spent_budget(db: Database) -> None:
-    await configure(db, daily_budget=1.0)
-    await call(db, "ok", cost=1.0)
-    [finding] = [finding for finding in await findings.fleet(db) if finding.level == "warning"]
-    assert "ai.openai.daily_budget" in (finding.advice or "")
+    assert (failed.level, failed.command) == ("problem", f"shiftboss restart {slot}")
+    assert said(found, "all 1 workers").command == "shiftboss restart --all"
 
 
 async def test_a_look_that_fails_is_a_finding(db: Database) -> None:
     await db.execute("DROP VIEW shiftboss.health_alerts")
     [finding] = await findings._looked(findings.fleet, db)
     assert (finding.level, finding.area) == ("problem", "fleet")
-    assert finding.message.startswith("can not look: ")
+    assert finding.message.startswith("cannot look: ")
+
+
+async def test_an_index_of_a_documented_name_but_other_columns_is_told(db: Database) -> None:
+    assert await db.insights.condition.strange_indexes() == []
+    await db.execute("DROP INDEX idx_tasks_queued_created")
+    await db.execute("DROP INDEX idx_tasks_running_started")
+    await db.execute("CREATE INDEX idx_tasks_queued_created ON tasks (task_type, lower(status))")
+    found = await findings.database(db)
+    other = said(found, "idx_tasks_queued_created is on (task_type, an expression)")
+    assert other.advice == (
+        "DROP INDEX idx_tasks_queued_created; CREATE INDEX idx_tasks_queued_created ON public.tasks (created_at)"
+    )
+    for statement in (other.advice or "").split("; "):
+        await db.execute(statement)
+    assert said(found, "idx_tasks_running_started is missing").level == "warning"
+    await db.execute(said(found, "idx_tasks_running_started").advice or "")
+    assert await db.insights.condition.strange_indexes() == []
+
+
+@needs_pooler
+async def test_a_pooler_is_told(database_url: str) -> None:
+    async with pooler(direct(database_url)) as url, await Database.open(url) as db:
+        assert db.pooled
+        finding = said(await findings.database(db), "through a pooler")
+    assert "database.direct_url" in (finding.advice or "")

@@ -15,6 +15,7 @@ from shiftboss.cli import main
 from shiftboss.cli.status import screen
 from shiftboss.cli.top import Top
 from shiftboss.db import Database
+from shiftboss.operations import Operations
 
 FOLDER = Path(__file__).parent / "snapshots"
 DATA: dict[str, Any] = {
@@ -96,4 +97,4 @@ def test_status_without_workers() -> None:
 
 
 def test_top() -> None:
-    matches("top", drawn(Top(cast("Database", None), data=DATA, chosen=2).screen()))
+    matches("top", drawn(Top(cast("Database", None), cast("Operations", None), data=DATA, chosen=2).screen()))

@@ -87,6 +87,12 @@ def test_ten_lines_to_a_first_result(document: str, tmp_path: Path, environment:
     assert output([sys.executable, "-c", code], tmp_path, environment) == "Hello, World\n"
 
 
+def test_the_example_of_durable_work(tmp_path: Path, environment: dict[str, str]) -> None:
+    text = (ROOT / "docs" / "how-to" / "durable-work.md").read_text()
+    code = next(code for language, code in BLOCK.findall(text) if language == "python")
+    assert output([sys.executable, "-c", code], tmp_path, environment) == "searching\nAnn approves 2 drafts\n"
+
+
 def test_the_example_project_passes_its_own_tests(tmp_path: Path, environment: dict[str, str]) -> None:
     output(["shiftboss", "init", "shop"], tmp_path, environment)
     again = subprocess.run(
@@ -112,8 +118,24 @@ def test_the_site_builds_and_asks_nobody_else(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, ""), time.monotonic() - began
     fetched = re.compile(r'<(?:script|link|img|iframe)[^>]+(?:src|href)="?(https?:|//)')
     assert not [page for page in tmp_path.rglob("*.html") if fetched.search(page.read_text())]
+    for page in sorted((ROOT / "docs").rglob("*.md")):
+        built = (tmp_path / page.relative_to(ROOT / "docs")).with_suffix(".html")
+        assert f"{built.relative_to(tmp_path).as_posix()}" in (tmp_path / "index.html").read_text()
     commands = (tmp_path / "reference" / "cli.html").read_text()
     assert "shiftboss queues limit" in commands
     assert "--per-key" in commands
     settings = (tmp_path / "reference" / "settings.html").read_text()
     assert "SHIFTBOSS_WORKER_CONCURRENCY" in settings
+
+
+def test_the_reference_is_what_the_code_says() -> None:
+    env = os.environ | {"PYTHONPATH": f"{ROOT / 'script'}:{ROOT / 'src'}"}
+    done = subprocess.run(
+        [sys.executable, "-m", "manual", "--check"],
+        cwd=ROOT,
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr

@@ -25,7 +25,7 @@ def cli(database_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
 
 
 async def test_tokens(db: Database, cli: Any) -> None:
-    code, _, err = await cli("admin", "serve", "--host", "0.0.0.0", "--port", "0")
+    code, _, err = await cli("admin", "--host", "0.0.0.0", "--port", "0")
     assert (code, "there is no token yet" in err) == (2, True)
     code, secret, _ = await cli("token", "create", "ci", "--role", "operator")
     assert code == 0
@@ -68,3 +68,36 @@ async def test_runs(db: Database, cli: Any) -> None:
     code, _, err = await cli("runs", "start", "verify", "--city", "atlantis")
     assert (code, "allowed: amsterdam" in err) == (2, True)
     assert (await cli("runs", "show", "01890000-0000-7000-8000-000000000000"))[0] == 3
+
+
+async def test_a_worker_that_runs_by_itself_takes_orders(db: Database, cli: Any) -> None:
+    await db.execute("INSERT INTO public.workers (id, status) VALUES ('lone', 'active')")
+    assert await cli("pause", "lone") == (0, "lone paused", "")
+    assert await cli("resume", "lone") == (0, "lone resumed", "")
+    assert await cli("drain", "lone") == (0, "lone is draining", "")
+    row = await db.workers.get("lone")
+    assert row is not None
+    assert (row["paused"], row["draining"]) == (False, True)
+    code, _, err = await cli("drain", "nobody")
+    assert (code, "there is no worker 'nobody'" in err) == (3, True)
+    assert [row["action"] for row in await db.tokens.audit()][::-1] == [
+        "worker.pause", "worker.resume", "worker.drain", "worker.drain",
+    ]  # fmt: skip
+
+
+async def test_submit_checks_arguments(db: Database, cli: Any) -> None:
+    properties = {"image_id": {"type": "integer"}, "zip": {"type": "string"}}
+    schema = {"type": "object", "properties": properties, "required": ["image_id"]}
+    await db.schemas.publish("w1", [{"name": "img.thumbnail", "schema": schema, "version": None}])
+    code, _, err = await cli("submit", "img.thumbnail", "image_id=abc")
+    assert code == 2
+    assert 'image_id: "abc" does not fit, integer is expected' in err
+    code, id, err = await cli("submit", "img.thumbnail", "image_id=7", "zip=1234")
+    assert (code, err) == (0, "")
+    row = await db.tasks.get(id)
+    assert row is not None
+    assert row["params"] == {"image_id": 7, "zip": "1234"}
+    code, _, err = await cli("submit", "img.thumbnial")
+    assert (code, "did you mean img.thumbnail?" in err) == (0, True)
+    code, _, err = await cli("schedule", "add", "n", "0 3 * * *", "img.thumbnail", "--params", "{}")
+    assert (code, "image_id: it is missing" in err) == (2, True)

@@ -1,0 +1,102 @@
+"""Durable tasks from the command line: their steps, events for them, and a retry from a step."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from shiftboss import App, Context
+from shiftboss.cli import main
+from shiftboss.kit import Kit
+
+Run = Callable[..., str]
+app = App("paper")
+drafts: list[int] = []
+
+
+class Verdict(BaseModel):
+    ok: bool
+    comment: str = ""
+
+
+@app.task(max_attempts=1)
+async def review(ctx: Context) -> str:
+    await ctx.step("draft", lambda: drafts.append(ctx.attempt))
+    verdict = await ctx.wait_for("verdict", dict, timeout=3600)
+    await ctx.step("print", lambda: verdict["copies"])
+    return str(verdict["by"])
+
+
+@app.task()
+async def publish(ctx: Context) -> str:
+    return str((await ctx.wait_for("approval", Verdict, question="Publish it?")).ok)
+
+
+@pytest.fixture
+def run(
+    database_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., str]:
+    monkeypatch.setenv("SHIFTBOSS_DATABASE_URL", database_url)
+
+    def call(*args: str, code: int = 0) -> str:
+        capsys.readouterr()
+        assert main(list(args)) == code, capsys.readouterr()
+        captured = capsys.readouterr()
+        return captured.out if code == 0 else captured.err
+
+    return call
+
+
+def drain(url: str, task: Any = None) -> str:
+    async def work() -> str:
+        async with Kit.open(app, url) as kit:
+            id = str((await task.enqueue()).id) if task else ""
+            await kit.drain()
+            return id
+
+    return asyncio.run(work())
+
+
+def test_a_task_that_waits_is_answered_and_started_again_from_a_step(run: Run, database_url: str) -> None:
+    drafts.clear()
+    id = drain(database_url, review)
+    shown = run("why", id)
+    assert f"shiftboss events send verdict --task {id}" in shown
+    assert "not JSON" in run("events", "send", "verdict", "{", code=2)
+    assert run("events", "send", "verdict", '{"by": "Ann"}', "--task", id) == "1 tasks go on\n"
+    drain(database_url)
+    assert "KeyError" in run("tasks", "show", id)  # no copies: it failed
+    steps = json.loads(run("tasks", "steps", id, "--json"))
+    assert [(step["kind"], step["name"], step["state"]) for step in steps] == [
+        ("step", "draft", "done"),
+        ("event", "verdict", "done"),
+    ]
+    assert "verdict" in run("tasks", "steps", id)
+    assert "has no step" in run("tasks", "retry", id, "--from", "nothing", code=4)
+    run("tasks", "retry", id, "--from", "verdict")
+    drain(database_url)
+    run("events", "send", "verdict", '{"by": "Bob", "copies": 2}')
+    drain(database_url)
+    assert json.loads(run("tasks", "show", id, "--json"))["result_data"] == "Bob"
+    assert drafts == [1]
+
+
+def test_a_question_is_listed_and_answered(run: Run, database_url: str) -> None:
+    id = drain(database_url, publish)
+    shown = run("approvals").split("\t")
+    assert shown[:5] == [id, "paper.publish", "approval", "Publish it?", "ok: boolean, comment?: string"]
+    (one,) = json.loads(run("approvals", "--json"))
+    assert one["schema"]["required"] == ["ok"]
+    assert f"shiftboss approvals answer {id} --step approval" in run("why", id)
+    assert "the answer does not fit" in run("approvals", "answer", id, "ok=maybe", code=2)
+    assert "neither JSON nor" in run("approvals", "answer", id, "yes", code=2)
+    assert run("approvals", "answer", id, "ok=true", "comment=well done") == "answered: Publish it?\n"
+    assert "does not wait" in run("approvals", "answer", id, '{"ok": true}', code=3)
+    assert run("approvals") == ""
+    drain(database_url)
+    assert json.loads(run("tasks", "show", id, "--json"))["result_data"] == "True"

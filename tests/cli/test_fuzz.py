@@ -1,0 +1,137 @@
+"""Random words on the command line, random settings files and random imports: an error with a hint, no traceback."""
+
+from __future__ import annotations
+
+import os
+import random
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+from typer.main import get_command
+
+from shiftboss.cli import commands, load_command, main
+from shiftboss.model.errors import ConfigError
+from shiftboss.model.settings import Settings
+
+ROUNDS = int(os.environ.get("SHIFTBOSS_TEST_FUZZ", "1"))
+#: They stay, start processes, open a browser or a terminal, or would be a server's own test.
+LEFT_OUT = {
+    "up",
+    "worker",
+    "supervise",
+    "admin",
+    "coordinator",
+    "top",
+    "bot",
+    "init",
+    "db",
+    "chaos",
+    "playground",
+}
+STAYS = {"tail", "watch", "stream", "follow", "work", "run"}
+WORDS = ("", "x", "-1", "0", "999999999999999999999", "ü\U0001f600", "'; DROP TABLE tasks; --", "{}", "[", "a=b", "--", "-",
+         "01890000-0000-7000-8000-000000000000", "1e999", "nan", "../../etc/passwd", "%s", "\t", "y" * 5000, "0s", "-5m")  # fmt: skip
+
+
+def _lines(chance: random.Random) -> list[list[str]]:
+    """Each command with arguments and options of its own, and values that make no sense."""
+    found: list[list[str]] = []
+    for name, command in commands().items():
+        if name in LEFT_OUT:
+            continue
+        top = get_command(load_command(name, command))
+        inner = getattr(top, "commands", None)
+        for verb, leaf in inner.items() if inner else [(None, top)]:
+            if verb in STAYS:
+                continue
+            line = [name] if verb is None else [name, verb]
+            for option in leaf.params:
+                flags = [word for word in getattr(option, "opts", []) if word.startswith("--")]
+                if flags and chance.random() < 0.4 and not {"--watch", "--follow", "--help"} & set(flags):
+                    line += [
+                        chance.choice(flags),
+                        *([] if getattr(option, "is_flag", False) else [chance.choice(WORDS)]),
+                    ]
+            found.append(line + chance.choices(WORDS, k=chance.randint(0, 3)))
+    return found
+
+
+@pytest.mark.timeout(300)
+def test_no_command_line_ends_in_a_traceback(
+    database_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setenv("SHIFTBOSS_DATABASE_URL", database_url)
+    monkeypatch.chdir(tmp_path)
+    chance = random.Random(26)
+    lines = [line for _ in range(ROUNDS) for line in _lines(chance)]
+    assert len(lines) > 60
+    for line in lines:
+        code = main(line)  # raises what would be a traceback
+        said = capsys.readouterr()
+        assert 0 <= code <= 10, (line, code)
+        assert "Traceback" not in said.err, line
+        if code not in (0, 2):
+            assert said.err or said.out, line
+
+
+toml = st.text(max_size=200) | st.builds(
+    lambda section, key, value: f"[{section}]\n{key} = {value}\n",
+    st.sampled_from(["worker", "database", "ai", "ai.openai", "encryption", "x y", "", "a.b.c"])
+    | st.text(max_size=8),
+    st.sampled_from(["concurrency", "url", "keys", "batch", "providers", "task_logs"]) | st.text(max_size=8),
+    st.sampled_from(["1", "-1", "[]", "{}", '"x"', "nan", "1979-05-27", "[[1]]", "true", "9" * 400])
+    | st.text(max_size=20),
+)
+
+
+@examples(
+    max_examples=150 * ROUNDS, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(text=toml)
+def test_a_settings_file_is_read_or_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "shiftboss.toml"
+    path.write_bytes(text.encode("utf-8", "surrogatepass"))
+    with suppress(ConfigError):  # a refusal in words; anything else is a failure
+        Settings.load({"SHIFTBOSS_CONFIG": str(path)})
+
+
+@examples(max_examples=150 * ROUNDS, deadline=None)
+@given(
+    key=st.sampled_from(Settings.keys()),
+    text=st.text(st.characters(exclude_categories=["Cs"]), max_size=30) | st.sampled_from(WORDS),
+)
+def test_a_variable_is_read_or_refused(key: str, text: str) -> None:
+    name = "SHIFTBOSS_" + key.replace(".", "_").upper()
+    with suppress(ConfigError):
+        Settings.load({name: text}, Path("/nonexistent"))
+
+
+@pytest.mark.timeout(300)
+def test_an_import_is_taken_or_refused(
+    database_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setenv("SHIFTBOSS_DATABASE_URL", database_url)
+    chance = random.Random(26)
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "fifo")
+    contents = [b"", b"\x00", b"\xff\xfe", b"[" * 100_000, b'{"a":' * 50_000, b'{"text": 1}\n' * 3, b"\x1f\x8b" + b"\x00" * 50,
+                b"PK\x03\x04" + bytes(50), b'{"text":"x","user":"' + b"y" * 2_000_000 + b'"}', chance.randbytes(5000)]  # fmt: skip
+    names = [
+        "../../../../etc/hostname",
+        str(tmp_path / "folder"),
+        "/dev/null",
+        "/proc/self/mem",
+        "nothing.jsonl",
+    ]
+    for n, content in enumerate(contents):
+        (tmp_path / f"{n}.jsonl").write_bytes(content)
+        names.append(str(tmp_path / f"{n}.jsonl"))
+    for name in names:
+        code = main(["journal", "import", name, "--user", "ann"])
+        said = capsys.readouterr()
+        assert 0 <= code <= 10, (name, code)
+        assert "Traceback" not in said.err, name
