@@ -1,0 +1,6 @@
+CREATE SCHEMA IF NOT EXISTS notes;
+CREATE TABLE IF NOT EXISTS notes.notes (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    body text NOT NULL,
+    words int
+);
