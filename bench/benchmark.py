@@ -11,6 +11,7 @@ import signal
 import statistics
 import subprocess
 import sys
+import sysconfig
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -19,19 +20,24 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import clients
+import light
 import measures
 import psutil
+import real
 import report
-import servers
+import soak
 from measures import Bench, Figures
-from systems import BENCH, PEERS, SYSTEMS, VENVS, System
+from systems import BENCH, PEERS, SOURCE, SYSTEMS, VENVS, System
+
+import servers
 
 Step = tuple[str, System, Callable[[Bench, System], Figures]]
 RESULTS = BENCH / "results"
 
 
 def install(system: System) -> None:
-    """The peer's own environment, made anew when its pins have changed."""
+    """The peer's own environment, made again when its pins have changed."""
     pins, home = PEERS / f"{system.name}.txt", VENVS / system.name
     mark = home / "pins.txt"
     if mark.exists() and mark.read_text() == pins.read_text():
@@ -42,6 +48,12 @@ def install(system: System) -> None:
     pip = [str(home / "bin" / "python"), "-m", "pip", "install", "-q", "--no-deps", "-r", str(pins)]
     subprocess.run(pip, check=True)
     mark.write_text(pins.read_text())
+
+
+def compile_own() -> None:
+    """As an installer does it; the peers' were compiled by theirs. Quick when it was done before."""
+    places = [str(SOURCE), sysconfig.get_paths()["purelib"]]
+    subprocess.run([sys.executable, "-m", "compileall", "-q", "-j", "0", *places], check=False)
 
 
 def machine(used: servers.Servers) -> dict[str, Any]:
@@ -110,6 +122,12 @@ def plan(
     def half(bench: Bench, system: System) -> Figures:
         return measures.latency(bench, system, load=rates(system) / 2)
 
+    def same(bench: Bench, system: System) -> Figures:
+        if system.name not in ("shiftboss", "pgqueuer"):
+            return {}
+        slower = min(rates(one) for one in systems if one.name in ("shiftboss", "pgqueuer"))
+        return measures.latency(bench, system, load=slower / 2, name="same")
+
     common = {
         "enqueue_bulk": measures.enqueue_bulk,
         "enqueue_single": measures.enqueue_single,
@@ -117,6 +135,7 @@ def plan(
         "drain_two": measures.drain_two,
         "latency": measures.latency,
         "latency_busy": half,
+        "latency_same": same,
     }
     for name, measure in common.items():
         yield from ((name, system, measure) for system in systems)
@@ -124,10 +143,29 @@ def plan(
         if system.name == "shiftboss":
             yield "progress", system, measures.progress_cost
             yield "killed", system, measures.killed
+            yield "clients", system, lambda b, s: clients.ratios(b, s, options.scale)
+            yield "start", system, light.start
+            yield "keys", system, real.keys
+            yield "retries", system, real.retries
+            yield "compute", system, real.compute
+    for system in systems:
+        if system.name in ("shiftboss", "pgqueuer", "procrastinate"):
+            yield "clients", system, clients.own_enqueue
+            yield "io", system, real.io
+            yield "payloads", system, real.payloads
 
 
 def flat(systems: list[System], options: argparse.Namespace) -> Iterator[Step]:
-    """What takes long is measured once: a killed worker, backlogs, history, an open transaction."""
+    """What takes long is measured once: a killed worker, backlogs, history, an open transaction, a soak."""
+    for system in systems:
+        if system.name == "shiftboss":
+            edges = round(1_000_000 * options.scale)
+            yield "edges", system, lambda b, s, n=edges: real.edges(b, s, n)
+            yield "admin", system, lambda b, s: light.admin(b, s, round(10_000 * options.scale))
+            yield "coordinator", system, lambda b, s: light.coordinator(options.scale)
+            seconds = max(60.0, 600 * options.scale)
+            yield "soak", system, lambda b, s, n=seconds: soak.measure(b, s, n)
+            yield "soak", system, lambda b, s, n=seconds: soak.measure(b, s, n, held=True)
     for system in systems:
         if not system.ours:
             yield "killed", system, measures.killed_peer
@@ -150,11 +188,13 @@ def measure(step: Step, bench: Bench, figures: dict[str, dict[str, list[float]]]
     began = time.perf_counter()
     try:
         result = function(bench, system)
-    except (TimeoutError, RuntimeError) as error:
+    except Exception as error:  # one measure that fails must not end a run of an hour
         print(f"  {name:15} {system.label:22} failed: {error}", flush=True)
         return
     for key, value in result.items():
         figures[key][system.name].append(value)
+    if not result:
+        return
     shown = ", ".join(f"{key} {value:,.2f}" for key, value in result.items())
     print(f"  {name:15} {system.label:22} {shown}  ({time.perf_counter() - began:.0f} s)", flush=True)
 
@@ -203,6 +243,7 @@ def run(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     for system in systems:
         if not system.ours:
             install(system)
+    compile_own()
     figures: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
 
     def rate(system: System) -> float:
@@ -242,7 +283,7 @@ def main() -> None:
         options.output.write_text(json.dumps(result, indent=1) + "\n")
     if options.output == RESULTS / "latest.json":
         report.write(result)
-    print("\n".join(report.targets(report.reader(result))))
+    print("\n".join(report.targets(result)))
 
 
 if __name__ == "__main__":

@@ -25,15 +25,15 @@ from uuid import UUID
 import grpc
 import psutil
 
-from shiftboss.coordinator.pool import Candidate
-from shiftboss.coordinator.proto import fleet_pb2 as pb
-from shiftboss.coordinator.proto import fleet_pb2_grpc
-from shiftboss.coordinator.scheduler import Lane, Snapshot, schedule
-from shiftboss.coordinator.source import CoordinatorSource
 from shiftboss.db import Database
 from shiftboss.db.embedded import EmbeddedServer
 from shiftboss.db.migrate import migrate
-from shiftboss.model.settings import CoordinatorSettings
+from shiftboss.extensions.grpc.pool import Candidate
+from shiftboss.extensions.grpc.proto import fleet_pb2 as pb
+from shiftboss.extensions.grpc.proto import fleet_pb2_grpc
+from shiftboss.extensions.grpc.scheduler import Lane, Snapshot, schedule
+from shiftboss.extensions.grpc.settings import CoordinatorSettings
+from shiftboss.extensions.grpc.source import CoordinatorSource
 from shiftboss.model.task import Complete, NewTask, Report
 from shiftboss.model.worker import Capabilities, Member
 
@@ -188,6 +188,29 @@ async def beats(address: str, process: psutil.Process, workers: int, seconds: fl
     }
 
 
+async def register_at_once(address: str, workers: int) -> dict[str, float]:
+    """Seconds until the last of many workers that register at the same moment is in."""
+    own = [("grpc.use_local_subchannel_pool", 1)]
+    channels = [grpc.aio.insecure_channel(address, options=own) for _ in range(20)]
+
+    async def join(n: int) -> None:
+        stub = fleet_pb2_grpc.FleetStub(channels[n % len(channels)])
+        await stub.RegisterWorker(
+            pb.RegisterWorkerRequest(
+                worker_id=f"crowd-{n}",
+                capabilities=pb.Capabilities(max_concurrent_tasks=5, task_types=["none"]),
+                protocol_version=1,
+            )
+        )
+
+    began = time.perf_counter()
+    await asyncio.gather(*(join(n) for n in range(workers)))
+    seconds = time.perf_counter() - began
+    for channel in channels:
+        await channel.close()
+    return {"workers": workers, "seconds": round(seconds, 2)}
+
+
 HOLDING = """
 import asyncio, time
 from pathlib import Path
@@ -255,6 +278,7 @@ async def main(options: argparse.Namespace) -> dict[str, Any]:
                 found["no_op_tasks"] = await no_ops(
                     db, address, process, options.tasks, options.workers, options.slots
                 )
+                found["registered_at_once"] = await register_at_once(address, 200)
                 found["killed_worker"] = await killed(
                     db, address, Path(folder), options.lease, options.lease / 6
                 )

@@ -24,9 +24,9 @@ from journal_search import texts
 from rich.console import Console
 
 from shiftboss.db import Database
-from shiftboss.journal.commands import import_entries
-from shiftboss.journal.follow import follow
-from shiftboss.journal.parsing import Parsed, parse
+from shiftboss.extensions.journal.commands import import_entries
+from shiftboss.extensions.journal.follow import follow
+from shiftboss.extensions.journal.parsing import Parsed, parse
 
 WRITERS = 10
 
@@ -48,7 +48,7 @@ def entries(count: int) -> list[Parsed]:
 
 @asynccontextmanager
 async def worker(url: str, folder: Path, number: int):  # type: ignore[no-untyped-def]
-    command = [sys.executable, "-m", "shiftboss", "worker", "shiftboss.journal.handlers:handlers"]
+    command = [sys.executable, "-m", "shiftboss", "worker", "shiftboss.extensions.journal.handlers:handlers"]
     environment = os.environ | {"SHIFTBOSS_DATABASE_URL": url, "SHIFTBOSS_DATA_DIR": str(folder)}
     arguments = ["--id", f"bench{number}", "--log-level", "error"]
     process = await asyncio.create_subprocess_exec(*command, *arguments, env=environment)

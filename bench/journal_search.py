@@ -18,14 +18,14 @@ from pathlib import Path
 from statistics import fmean, quantiles
 from typing import Any
 
-from shiftboss.ai.providers.local import embedder
 from shiftboss.db import Database
-from shiftboss.journal.demo import USERS
-from shiftboss.journal.parsing import parse
+from shiftboss.extensions.ai.providers.local import embedder
+from shiftboss.extensions.journal.demo import USERS
+from shiftboss.extensions.journal.parsing import parse
 
 EF = (40, 100, 200, 400)
 LIMIT = 10
-SAMPLE = Path(__file__).parent.parent / "src" / "shiftboss" / "journal" / "sample"
+SAMPLE = Path(__file__).parent.parent / "src" / "shiftboss" / "extensions" / "journal" / "sample"
 
 
 def sentences() -> list[str]:

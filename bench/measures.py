@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 
 import psutil
 import psycopg
-from servers import Servers
 from systems import SHIFTBOSS, Fleet, System, fleet
+
+from servers import Servers
 
 Figures = dict[str, float]
 PROBES, PROBE_RATE = 600, 50.0
@@ -125,9 +126,9 @@ def ready(system: System, crew: Fleet, url: str) -> None:
     until(lambda: len(crew.counter.probes()) >= 20, f"{system.name}: no probe came through", 0.02)
 
 
-def latency(bench: Bench, system: System, load: float = 0.0) -> Figures:
+def latency(bench: Bench, system: System, load: float = 0.0, name: str = "busy") -> Figures:
     """From just before the enqueue to the start of the handler; with `load` tasks a second beside it."""
-    name = "busy" if load else "idle"
+    name = name if load else "idle"
     url = bench.place(system)
     with fleet(system, url) as crew:
         ready(system, crew, url)

@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 import psutil
 
-from shiftboss.ai import Embeddings
 from shiftboss.db import Database
 from shiftboss.db.embedded import EmbeddedServer
 from shiftboss.db.migrate import migrate
-from shiftboss.vectorizer.run import Run
+from shiftboss.extensions.ai import Embeddings
+from shiftboss.extensions.vectorizer.run import Run
 
 DIMENSIONS = 256
 TURNS = 5
@@ -42,7 +42,7 @@ class Provider:
         self.since = time.perf_counter()
 
     async def embed(
-        self, texts: Sequence[str], model: str | None = None, provider: str | None = None
+        self, texts: Sequence[str], model: str | None = None, provider: str | None = None, **_: Any
     ) -> Embeddings:
         self._tick(+1)
         try:

@@ -19,6 +19,10 @@ from typing import Any
 
 SLOT = struct.Struct("q")
 HANG = -1
+PAUSE = float(os.environ.get("BENCH_PAUSE") or 0)
+"""What each task waits for, like an answer from a network."""
+BLOB = "x" * int(os.environ.get("BENCH_BLOB") or 0)
+"""What each task carries beside its argument."""
 
 
 class Tally:
@@ -76,6 +80,22 @@ async def timed_async(work: Awaitable[Any]) -> dict[str, float]:
     began = time.perf_counter()
     await work
     return {"seconds": time.perf_counter() - began}
+
+
+async def clients_async(
+    count: int, seconds: float, enqueue: Callable[[], Awaitable[Any]]
+) -> dict[str, float]:
+    """Enqueues a second by so many clients at once, each with one after the other."""
+    ends = time.monotonic() + seconds
+
+    async def client() -> int:
+        done = 0
+        while time.monotonic() < ends:
+            await enqueue()
+            done += 1
+        return done
+
+    return {"rate": sum(await asyncio.gather(*(client() for _ in range(count)))) / seconds}
 
 
 TICK = 0.02

@@ -25,6 +25,7 @@ def reset(url):
     asyncio.run(migrate(url))
     with psycopg.connect(url) as conn:
         conn.execute("CREATE TABLE IF NOT EXISTS public.bare (LIKE public.tasks INCLUDING ALL)")
+        conn.execute("DELETE FROM shiftboss.installation")
 
 
 def enqueue_bulk(url, n, size=5000):
@@ -62,10 +63,16 @@ def work(url):
     with psycopg.connect(url, autocommit=True) as ear, psycopg.connect(url, autocommit=True) as conn:
         ear.execute("LISTEN shiftboss_tasks")
         cursor = conn.cursor(binary=True)
+        asleep = False
         while True:
             rows = cursor.execute(CLAIM, [BATCH], prepare=True).fetchall()
+            if not rows and not asleep:  # ask for a notice, then look once more
+                asleep = bool(cursor.execute("SELECT shiftboss.arm()", prepare=True).fetchall())
+                continue
             if not rows:
-                list(ear.notifies(timeout=0.5, stop_after=1))
+                for notice in ear.notifies(timeout=0.5, stop_after=1):
+                    cursor.execute("SELECT shiftboss.hear(%s)", [int(notice.payload)], prepare=True)
+                    asleep = False
                 continue
             for _, _, params in rows:
                 tally.hit(params["sent"])

@@ -5,7 +5,7 @@ import sys
 
 import asyncpg
 import uvloop
-from common import TICK, Tally, main, pace_async, timed_async
+from common import BLOB, PAUSE, TICK, Tally, clients_async, main, pace_async, timed_async
 from pgqueuer.core.qm import QueueManager
 from pgqueuer.queries import Queries
 
@@ -26,7 +26,7 @@ async def connected(url):
 async def put(queries, count, size=5000):
     for at in range(0, count, size):
         k = min(size, count - at)
-        await queries.enqueue(["noop"] * k, [b"0"] * k, [0] * k)
+        await queries.enqueue(["noop"] * k, [b"0 " + BLOB.encode()] * k, [0] * k)
 
 
 async def enqueue_bulk(url, n):
@@ -44,6 +44,12 @@ async def enqueue_single(url, n):
             await queries.enqueue("noop", b"0", 0)
 
     return await timed_async(each())
+
+
+async def enqueue_clients(url, n, rate):
+    pool = await asyncpg.create_pool(url, min_size=n, max_size=n)
+    queries = Queries.from_asyncpg_pool(pool)
+    return await clients_async(n, rate, lambda: queries.enqueue("noop", b"0", 0))
 
 
 async def latency(url, n, rate):
@@ -64,7 +70,9 @@ async def work(url):
 
     @manager.entrypoint("noop")
     async def noop(job):
-        tally.hit(int(job.payload))
+        if PAUSE:
+            await asyncio.sleep(PAUSE)
+        tally.hit(int(job.payload.split()[0]))
 
     await manager.run(batch_size=BATCH)
 

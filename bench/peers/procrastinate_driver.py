@@ -1,21 +1,25 @@
 """Procrastinate: 100 jobs at a time in one process; finished jobs are kept, as it does by default."""
 
+import asyncio
 import logging
 import sys
 
 import procrastinate
-from common import TICK, Tally, main, pace_async, timed_async
+from common import BLOB, PAUSE, TICK, Tally, clients_async, main, pace_async, timed_async
 
 logging.disable(logging.WARNING)
 CONCURRENCY = 100
 
 
-def make_app(url):
-    app = procrastinate.App(connector=procrastinate.PsycopgConnector(conninfo=url, min_size=4, max_size=20))
+def make_app(url, connections=20):
+    pool = procrastinate.PsycopgConnector(conninfo=url, min_size=4, max_size=connections)
+    app = procrastinate.App(connector=pool)
     state = {}
 
     @app.task(name="noop", queue="bench")
-    async def noop(sent):
+    async def noop(sent, blob=""):
+        if PAUSE:
+            await asyncio.sleep(PAUSE)
         state["tally"].hit(sent)
 
     return app, noop, state
@@ -29,7 +33,7 @@ async def reset(url):
 
 async def enqueue_bulk(url, n):
     app, noop, _ = make_app(url)
-    rows = [{"sent": 0}] * n
+    rows = [{"sent": 0, "blob": BLOB} if BLOB else {"sent": 0}] * n
     async with app.open_async():
         await noop.defer_async(sent=0)
         return await timed_async(batches(noop, rows))
@@ -50,6 +54,12 @@ async def enqueue_single(url, n):
                 await noop.defer_async(sent=0)
 
         return await timed_async(each())
+
+
+async def enqueue_clients(url, n, rate):
+    app, noop, _ = make_app(url, n)
+    async with app.open_async():
+        return await clients_async(n, rate, lambda: noop.defer_async(sent=0))
 
 
 async def latency(url, n, rate):

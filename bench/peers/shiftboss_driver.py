@@ -6,22 +6,27 @@ import sys
 from pathlib import Path
 
 import uvloop
-from common import TICK, main, pace_async, timed_async
+from common import BLOB, TICK, clients_async, main, pace_async, timed_async
 
+from shiftboss import App
 from shiftboss.db import Database
 from shiftboss.db.migrate import migrate
 from shiftboss.model.task import NewTask
 
 asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())  # as `shiftboss worker` does
-CONCURRENCY = 500
+CONCURRENCY = int(os.environ.get("BENCH_CONCURRENCY") or 500)
 
 
 async def reset(url):
+    """A template: each database that is copied from it becomes a fleet of its own."""
     await migrate(url)
+    async with await Database.open(url) as db:
+        await db.execute("DELETE FROM shiftboss.installation")
 
 
 def tasks(n):
-    return [NewTask(task_type="noop", params={"sent": 0}) for _ in range(n)]
+    params = {"sent": 0, "blob": BLOB} if BLOB else {"sent": 0}
+    return [NewTask(task_type="noop", params=params) for _ in range(n)]
 
 
 async def enqueue_bulk(url, n):
@@ -45,6 +50,18 @@ async def enqueue_single(url, n):
                 await db.tasks.enqueue([NewTask(task_type="noop", params={"sent": 0})])
 
         return await timed_async(each())
+
+
+async def enqueue_clients(url, n, rate):
+    """For `rate` seconds, as an application does it; each of the clients has a connection."""
+    app = App("bench", url=url)
+
+    @app.task("noop")
+    async def noop(sent: int) -> None: ...
+
+    async with await Database.open(url, max_size=n) as db:
+        await app.use(db)
+        return await clients_async(n, rate, lambda: noop.enqueue(sent=0))
 
 
 async def latency(url, n, rate):

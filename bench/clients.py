@@ -1,0 +1,44 @@
+"""Many clients that enqueue one task at a time, durably. Part of `bench/run`."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+
+import psycopg
+from enqueuers import BARE, TASKS, workers
+from enqueuers import clients as run
+from measures import Bench, Figures
+from systems import System
+
+SECONDS = 2.0
+
+
+def ratios(bench: Bench, system: System, scale: float) -> Figures:
+    """`tasks` : the same table, with its CHECKs and indexes, without triggers; by number of clients."""
+    seconds = max(0.5, SECONDS * scale)
+    url = bench.place(system)
+    with psycopg.connect(url, autocommit=True) as conn:
+        conn.execute("CREATE TABLE bare (LIKE tasks INCLUDING ALL)")
+    figures = {f"clients_{count}": ratio(url, count, seconds) for count in (1, 8, 32, 64)}
+    for name, count, queue in (
+        ("asleep", 1, "elsewhere"),
+        ("draining", 1, "default"),
+        ("draining_3", 3, "default"),
+    ):
+        with workers(url, count, queue):
+            figures[f"clients_32_{name}"] = ratio(url, 32, seconds)
+    return figures
+
+
+def ratio(url: str, count: int, seconds: float) -> float:
+    """Alternating: bare, tasks, tasks, bare."""
+    order = itertools.chain((BARE, TASKS), (TASKS, BARE))
+    rates = [(statement, asyncio.run(run(url, statement, count, seconds))) for statement in order]
+    bare, tasks = (sum(rate for statement, rate in rates if statement == one) for one in (BARE, TASKS))
+    return tasks / bare
+
+
+def own_enqueue(bench: Bench, system: System) -> Figures:
+    """32 clients of the system's own call; ours is App.enqueue."""
+    return {"own_32": system.call("enqueue-clients", bench.place(system), n=32, rate=3.0)["rate"]}
