@@ -1,7 +1,8 @@
-"""Generate `shiftboss/coordinator/proto` from `proto/`; `--check` compares instead of writing."""
+"""Generate `shiftboss/extensions/grpc/proto` from `proto/`; `--check` compares instead of writing."""
 
 from __future__ import annotations
 
+import re
 import sys
 import tempfile
 from importlib.resources import files
@@ -10,11 +11,12 @@ from pathlib import Path
 from grpc_tools import protoc
 
 ROOT = Path(__file__).resolve().parent.parent
-TARGET = ROOT / "src" / "shiftboss" / "coordinator" / "proto"
+TARGET = ROOT / "src" / "shiftboss" / "extensions" / "grpc" / "proto"
 SOURCE = ROOT / "proto"
-PROTO = "shiftboss/v1/fleet.proto"
-# Generated imports follow the .proto's folder; ours live in a room of their own.
-MOVE = ("from shiftboss.v1 import", "from shiftboss.coordinator.proto import")
+PROTOS = ("shiftboss/v1/fleet.proto", "keda/externalscaler.proto")
+# Generated imports follow the folder of their .proto file; ours are in one package.
+HERE = "from shiftboss.extensions.grpc.proto import"
+MOVE = re.compile(r"^from (shiftboss\.v1|keda) import", re.MULTILINE)
 
 
 def generate() -> dict[str, str]:
@@ -22,10 +24,10 @@ def generate() -> dict[str, str]:
     with tempfile.TemporaryDirectory() as folder:
         outs = [f"--{kind}_out={folder}" for kind in ("python", "pyi", "grpc_python")]
         known = files("grpc_tools") / "_proto"
-        if protoc.main(["protoc", f"-I{SOURCE}", f"-I{known}", *outs, PROTO]):
+        if protoc.main(["protoc", f"-I{SOURCE}", f"-I{known}", *outs, *PROTOS]):
             raise SystemExit("protoc failed")
-        made = sorted((Path(folder) / PROTO).parent.glob("fleet_pb2*"))
-        return {path.name: path.read_text().replace(*MOVE) for path in made}
+        made = sorted(Path(folder).rglob("*_pb2*"))
+        return {path.name: MOVE.sub(HERE, path.read_text()) for path in made}
 
 
 def main(check: bool) -> int:

@@ -16,12 +16,12 @@ from playwright.sync_api import Browser, Page, sync_playwright
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
-from tests.page.stage import CHROMIUM, FLAGS, Stage, staged  # noqa: E402
+from tests.extensions.page.stage import CHROMIUM, FLAGS, Stage, staged  # noqa: E402
 
 from shiftboss.db import Database  # noqa: E402
 from shiftboss.db.embedded import EmbeddedServer  # noqa: E402
 from shiftboss.db.migrate import migrate  # noqa: E402
-from shiftboss.journal.demo import import_sample  # noqa: E402
+from shiftboss.extensions.journal.demo import import_sample  # noqa: E402
 from shiftboss.model.task import NewTask  # noqa: E402
 
 IMAGES = ROOT / "docs" / "images"
@@ -52,7 +52,7 @@ async def seed(db: Database) -> None:
     await db.execute("SELECT ai.create_vectorizer('notes'::regclass, columns => ARRAY['body'])")
     await import_sample(db)
     await db.tasks.set_limit("queue", "gpu", max_running=2, rate=30, rate_period=timedelta(minutes=1))
-    tasks = [NewTask(task_type="resize", params={"image": n}) for n in range(2500)]
+    tasks = [NewTask(task_type="resize", params={"image": n}) for n in range(800)]
     tasks += [NewTask(task_type="charge", params={"order": 4000 + n}, max_attempts=2) for n in range(9)]
     tasks += [NewTask(task_type="render", queue="gpu", params={"scene": f"harbour {n}"}) for n in range(6)]
     tasks += [NewTask(task_type="resize", queue="reports", params={"image": n}) for n in range(40)]
@@ -77,7 +77,7 @@ async def until_settled(db: Database) -> None:
 def shoot(page: Page, path: str, file: Path) -> None:
     page.goto(path)
     page.wait_for_selector("main h1")
-    page.wait_for_load_state("networkidle")
+    page.wait_for_timeout(300)  # the script writes relative times
     page.screenshot(path=file)
     picture = Image.open(file).convert("RGB")
     picture.quantize(palette=palette(picture), dither=Image.Dither.NONE).save(file, optimize=True)
@@ -97,6 +97,7 @@ def pictures(stage: Stage, browser: Browser) -> None:
     context = browser.new_context(base_url=stage.url, viewport={"width": WIDE, "height": TALL})
     page = context.new_page()
     page.goto(f"/login/{stage.code}")
+    page.get_by_role("button", name="Log in").click()
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)
         for name, path in PAGES.items():
