@@ -220,8 +220,8 @@ async def test_a_busy_fleet_goes_on_after_point_in_time_recovery(
         target = str(node.ask("SELECT clock_timestamp()")[0][0])
         known = node.ask(f"SELECT id FROM tasks WHERE created_at < '{target}'", "app")
         await eventually(lambda: counts(url)["Complete"] >= before + 40, 60)
-        node.ask("SELECT pg_switch_wal()")
-        node.wait("SELECT 1 FROM pg_stat_archiver WHERE last_archived_time > now() - interval '1 minute'")
+        [(segment,)] = node.ask("SELECT pg_walfile_name(pg_switch_wal())")
+        node.wait(f"SELECT 1 FROM pg_stat_archiver WHERE last_archived_wal >= '{segment}'")
         await asyncio.to_thread(node.kill)
         commands = re.sub(
             r"recovery_target_time = '.*'", f"recovery_target_time = '{target}'", block("cp -R")

@@ -85,8 +85,8 @@ async def _run(target: str, settings: Settings) -> None:
 
     database = settings.database
     async with await when_up(lambda: Database.open(database.url, data_dir=settings.data_dir)) as db:
-        await db.installation.own()
-        await configure(db, settings.autoscale)
+        await when_up(db.installation.own)
+        await when_up(lambda: configure(db, settings.autoscale))
         supervisor = Supervisor.of(db, settings, target)
         # A fleet without a coordinator needs its rescues and schedules as well: any supervisor can lead.
         with stop_on_signals(supervisor.request_stop):

@@ -71,7 +71,7 @@ async def _up(target: str, loaded: Any, settings: Settings, log_level: str) -> N
 
     if (url := settings.database.url) is not None:
         await when_up(lambda: migrate(url))
-    async with await Database.open(data_dir=settings.data_dir) as db:
+    async with await when_up(lambda: Database.open(data_dir=settings.data_dir)) as db:
         _say("database", _database(settings))
         fleet = Up(target, loaded, db, settings, _say, log_level)
 

@@ -121,10 +121,11 @@ async def _register_schedules(app: object, settings: Settings, mark: Mark) -> No
     """Register the schedules that `@app.cron` declares."""
     if getattr(app, "schedules", None):
         from shiftboss.app.schedule import register_schedules
+        from shiftboss.lifecycle.waiting import when_up
         from shiftboss.worker.process import open_database
 
         async with await open_database(settings, mark) as db:
-            await register_schedules(db, app)
+            await when_up(lambda: register_schedules(db, app), mark.away)
 
 
 def _fast_loop() -> type[asyncio.AbstractEventLoop] | None:

@@ -1,4 +1,4 @@
-"""Wait for a database that is away: what runs for long and starts meanwhile must not end for that."""
+"""Wait for the database: a process that starts while it is away must not end because of that."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from shiftboss.lifecycle.backoff import Backoff
+from shiftboss.lifecycle.service import sleep
 from shiftboss.log import get_logger
 from shiftboss.model.errors import DatabaseUnavailable
 
@@ -14,13 +15,22 @@ log = get_logger(__name__)
 T = TypeVar("T")
 
 
-async def when_up(call: Callable[[], Awaitable[T]], on_away: Callable[[], None] = lambda: None) -> T:
-    """What `call` returns, tried until the database answers; the log says so, and `on_away` hears of it."""
+async def when_up(
+    call: Callable[[], Awaitable[T]],
+    on_away: Callable[[], None] = lambda: None,
+    stopping: asyncio.Event | None = None,
+) -> T:
+    """Return the result of `call`, repeated until the database answers or `stopping` is set.
+
+    `call` may run more than once, also when only its answer was lost. `on_away` is called before each wait.
+    """
     backoff = Backoff(maximum=5.0)
     while True:
         try:
             return await call()
         except DatabaseUnavailable as error:
+            if stopping is not None and stopping.is_set():
+                raise
             on_away()
             log.warning("waiting for the database", reason=error.message, hint=error.hint)
-            await asyncio.sleep(backoff.next())
+            await sleep(backoff.next(), stopping or asyncio.Event())

@@ -166,10 +166,10 @@ async def run_worker(
         return
     database = settings.database
     async with await open_database(settings, mark) as db:
-        identity = await db.installation.own()
-        await db.tasks.declare_limits(handlers.limits())
+        identity = await when_up(db.installation.own, mark.away)
+        await when_up(lambda: db.tasks.declare_limits(handlers.limits()), mark.away)
         if source is None:
-            await _take_over_reports(db, _spool_dir(settings), str(identity.id))
+            await when_up(lambda: _take_over_reports(db, _spool_dir(settings), str(identity.id)), mark.away)
             source = DatabaseSource(
                 db,
                 listen_url=database.direct_url,
@@ -253,7 +253,7 @@ async def _run(
     gc.set_threshold(20_000)
     with stop_on_signals(worker.request_stop):
         if slot is not None:
-            await slot.register()
+            await when_up(slot.register, stopping=worker.stopping)
         await worker.start()
         async with presence or nullcontext():
             log.info("worker is ready", worker_id=named.id, queues=named.queues or "all")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from shiftboss import tracing
 from shiftboss.lifecycle import Backoff, Service, sleep
+from shiftboss.lifecycle.waiting import when_up
 from shiftboss.log import get_logger
 from shiftboss.model.errors import ShiftbossError
 from shiftboss.model.settings import WorkerSettings
@@ -145,7 +146,7 @@ class Worker(Service):
         # Before joining: a new worker of their name gives back what former processes held.
         await self._outbox.redeliver(self.stopping)
         await self._executor.open()
-        await self._source.join(self._member)
+        await when_up(lambda: self._source.join(self._member), self._mark.away, self.stopping)
         for part in self._parts:
             await part.start()
             part.watch(self._break)

@@ -74,6 +74,7 @@ async def test_a_source_is_bounded_in_size_and_time(tmp_path: Path, site: Site) 
     site.hold.set()
 
 
+@pytest.mark.serial
 async def test_reading_leaves_the_loop_free(tmp_path: Path) -> None:
     feature = {
         "type": "Feature",

@@ -68,8 +68,8 @@ async def _run(settings: Settings) -> None:
 
     database, chosen = settings.database, CoordinatorSettings.of(settings)
     async with await when_up(lambda: Database.open(database.url, data_dir=settings.data_dir)) as db:
-        await db.installation.own()
-        await configure(db, settings.autoscale)
+        await when_up(db.installation.own)
+        await when_up(lambda: configure(db, settings.autoscale))
         tokens = DatabaseTokens(db) if chosen.require_token else None
         coordinator = Coordinator(db, chosen, tokens, listen_url=database.direct_url)
         async with AsyncExitStack() as parts:
