@@ -244,11 +244,11 @@ def _plain_logs() -> Iterator[None]:
 
 @pytest.fixture
 def eventually() -> Callable[..., Awaitable[Any]]:
-    """`await eventually(condition, timeout=10)`: the condition's first true value, else a failure."""
+    """`await eventually(condition, timeout=30)` returns the condition's first true value, or fails the test."""
     return _eventually
 
 
-async def _eventually(condition: Callable[[], Any], timeout: float = 10.0, what: str | None = None) -> Any:
+async def _eventually(condition: Callable[[], Any], timeout: float = 30.0, what: str | None = None) -> Any:
     deadline = time.monotonic() + timeout
     while True:
         value = condition()

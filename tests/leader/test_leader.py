@@ -163,6 +163,7 @@ async def test_short_timeouts_of_the_server_cause_no_election(
     assert set(stage.acts) == {"a"}
 
 
+@pytest.mark.serial
 async def test_a_killed_leader_is_followed_within_seconds(
     db: Database, database_url: str, eventually: Any
 ) -> None:

@@ -123,6 +123,7 @@ LOCKS = {
 }
 
 
+@pytest.mark.serial
 @pytest.mark.parametrize("what", LOCKS)
 async def test_a_locked_row_delays_only_its_own_report(
     db: Database, eventually: Eventually, what: str

@@ -10,6 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from shiftboss.db import Database
 from shiftboss.lifecycle.processes import identity
 from shiftboss.model.errors import DatabaseError
@@ -66,6 +68,7 @@ async def test_a_task_that_kills_its_worker_goes_back_at_once_and_is_poison_the_
     assert reasons == ["killed by SIGKILL"] * 2
 
 
+@pytest.mark.serial
 async def test_a_killed_process_is_seen_within_a_second(
     db: Database, supervise: Supervise, eventually: Any
 ) -> None:

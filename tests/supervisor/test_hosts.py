@@ -314,6 +314,7 @@ async def test_events_can_be_followed(db: Database, worker_environment: None) ->
         await process.wait()
 
 
+@pytest.mark.serial
 async def test_fifty_slots(db: Database, supervise: Supervise, eventually: Any) -> None:
     """All are up in no time; half of them die at once and are seen dead within a second."""
     async with supervise({"q": 50}, SLEEP, restart_delay_seconds=60):

@@ -52,6 +52,7 @@ async def beating(db: Database, *components: str, every: float = 0.05) -> AsyncI
         task.cancel()
 
 
+@pytest.mark.serial
 async def test_a_stopped_process_is_hung_and_ended_by_force(
     db: Database, supervise: Supervise, eventually: Any
 ) -> None:

@@ -89,6 +89,7 @@ async def test_all_rows_are_kept(db: Database, beaten: dict[str, Any]) -> None:
     assert row["last_heartbeat"] == row["last_error_at"]
 
 
+@pytest.mark.serial
 async def test_a_row_that_somebody_has_locked_delays_nothing(
     db: Database, database_url: str, beaten: dict[str, Any]
 ) -> None:

@@ -8,6 +8,7 @@ from collections import Counter
 from typing import Any
 from uuid import UUID
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -269,6 +270,7 @@ def big_snapshot() -> Snapshot:
     return Snapshot(crew, waiting)
 
 
+@pytest.mark.serial
 def test_a_thousand_workers_and_ten_thousand_tasks_take_a_moment() -> None:
     snapshot = big_snapshot()
 

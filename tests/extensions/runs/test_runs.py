@@ -176,6 +176,7 @@ async def test_a_missing_run_says_so(db: Database) -> None:
     assert await db.runs.get(uuid4()) is None
 
 
+@pytest.mark.serial
 async def test_ten_thousand_runs_list_quickly(db: Database) -> None:
     await db.execute(
         "INSERT INTO worker_runs (bot, status, params, created_at)"
