@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal
 
 import pytest
@@ -182,3 +182,27 @@ def test_a_schema_never_fetches_anything_and_a_broken_one_refuses_nothing() -> N
     assert not compiled({"type": "nonsense"})
     check_arguments("a.b", {"n": 1}, {"type": "nonsense"})
     check_arguments("a.b", {"n": 10**30}, {"type": "object", "properties": {"n": {"type": "integer"}}})
+
+
+async def test_a_task_enqueued_by_name_has_the_terms_of_its_type(db: Database) -> None:
+    app = App("shop")
+
+    @app.task(queue="mail", max_attempts=1, timeout=30, requires={"gpu": True})
+    async def send(to: str) -> None: ...
+
+    await db.schemas.publish("w", app.handlers.schemas())
+    operations = Operations(db, Settings.load())
+    await operations.enqueue(ME, NewTask(task_type="shop.send", params={"to": "a"}))
+    await operations.enqueue(
+        ME, NewTask(task_type="shop.send", params={"to": "b"}, queue="q", max_attempts=5)
+    )
+    query = "SELECT queue, max_attempts, timeout, requires FROM tasks ORDER BY params->>'to'"
+    rows = [tuple(row.values()) for row in await db.fetch(query)]
+    assert rows == [
+        ("mail", 1, timedelta(seconds=30), {"gpu": True}),
+        ("q", 5, timedelta(seconds=30), {"gpu": True}),
+    ]
+    async with App("other") as other:
+        await other.task_named("shop.send").enqueue(to="c")
+        row = await db.fetch_one("SELECT queue, max_attempts FROM tasks WHERE params->>'to' = 'c'")
+    assert row == {"queue": "mail", "max_attempts": 1}

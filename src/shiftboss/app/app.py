@@ -189,7 +189,7 @@ class App:
     async def enqueue_all(self, calls: Sequence[Call[R]], *, conn: Any = None) -> Group[R]:
         """As `enqueue`, for any number of calls."""
         tasks = self._new_tasks(calls)
-        if named := self._named(calls):
+        if named := self._named(calls, tasks):
             await self._check(named)
         if conn is None:
             made = await (await self.database()).tasks.enqueue(tasks) if tasks else []
@@ -202,9 +202,10 @@ class App:
     def _new_tasks(self, calls: Sequence[Call[Any]]) -> Sequence[NewTask]:
         return [call.new_task() for call in whole(calls)]
 
-    def _named(self, calls: Sequence[Call[Any]]) -> list[NewTask]:
-        """The tasks whose types are known by name only."""
-        return [call.new_task() for call in whole(calls) if call.handler.function is elsewhere]
+    def _named(self, calls: Sequence[Call[Any]], tasks: Sequence[NewTask]) -> list[NewTask]:
+        """Return the tasks whose types are known by name only."""
+        named = {call.id for call in whole(calls) if call.handler.function is elsewhere}
+        return [task for task in tasks if task.id in named]
 
     async def _check(self, tasks: Sequence[NewTask]) -> None:
         from shiftboss.model.settings import Settings

@@ -14,6 +14,7 @@ from shiftboss.model.arguments import check_arguments
 from shiftboss.model.codec import sealed_whole
 from shiftboss.model.errors import UnknownTaskType
 from shiftboss.model.task import NewTask
+from shiftboss.model.terms import fill_in
 
 if TYPE_CHECKING:
     from shiftboss.db.database import Database
@@ -44,9 +45,9 @@ class Schemas:
         return await self._db.fetch_one(query, [task_type])
 
     async def check(self, tasks: Sequence[NewTask], *, strict: bool = False) -> list[str]:
-        """Refuse arguments that do not fit. What there is to say of types that nobody knows.
+        """Refuse arguments that do not fit, and fill in the terms that the task's type declares.
 
-        With `strict` a type that nobody knows is refused as well.
+        Return a warning for each type that no worker knows. With `strict`, refuse those as well.
         """
         types = sorted({task.task_type for task in tasks})
         rows = await self._db.fetch("SELECT * FROM shiftboss.known_types(%s)", [types])
@@ -56,6 +57,8 @@ class Schemas:
             raise unknown[0]
         for task in tasks:
             schema = schemas.get(task.task_type)
+            if schema is not None:
+                fill_in(task, schema)
             if sealed_whole(task.params):  # run again by a process that has no key
                 continue
             if schema is not None and "shiftboss.results" not in (task.metadata or {}):  # some are to come

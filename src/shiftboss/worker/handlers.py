@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from shiftboss.model.arguments import BadArguments
 from shiftboss.model.errors import UsageError
 from shiftboss.model.task import NewTask
+from shiftboss.model.terms import PUBLISHED_TERMS
 from shiftboss.worker.around import Around, Injected, is_database
 from shiftboss.worker.batches import Batch, one_by_one
 from shiftboss.worker.blocking import SyncContext
@@ -110,7 +111,7 @@ class Handler:
     cpus: float | None = None
     gpus: float | None = None
     memory: int | None = None
-    queue: str = "default"
+    queue: str | None = None
     priority: int | None = None
     max_attempts: int | None = None
     backoff: timedelta | None = None
@@ -249,18 +250,8 @@ class Handler:
 
     def new_task(self, params: dict[str, Any], **terms: Any) -> NewTask:
         """A task for this handler; `terms` override the handler's own."""
-        own: dict[str, Any] = {
-            "queue": self.queue,
-            "priority": self.priority,
-            "max_attempts": self.max_attempts,
-            "backoff": self.backoff,
-            "backoff_factor": self.backoff_factor,
-            "backoff_max": self.backoff_max,
-            "origin": self.origin,
-            "timeout": self.timeout,
-            "requires": self.requires,
-            "concurrency_key": self._key("concurrency_key", params),
-        }
+        own: dict[str, Any] = {name: getattr(self, name) for name in PUBLISHED_TERMS}
+        own["concurrency_key"] = self._key("concurrency_key", params)
         if "dedup_key" not in terms and (key := self._key("dedup_key", params)) is not None:
             own |= {name: getattr(self, name) for name in ("dedup_for", "debounce", "debounce_max")}
             own["dedup_key"] = f"{self.name}:{key}"

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import CoreSchema
 
+from shiftboss.model.terms import TERMS_KEY, to_json
+
 if TYPE_CHECKING:
     from shiftboss.worker.handlers import Handler
 
@@ -30,4 +32,6 @@ def schema_of(handler: Handler) -> dict[str, Any]:
     schema["title"] = handler.name
     if about := inspect.getdoc(handler.function):
         schema["description"] = about
+    if terms := to_json(handler):
+        schema[TERMS_KEY] = terms
     return schema
