@@ -72,7 +72,7 @@ def test_submit_reads_values_as_json_where_they_are(run: Run) -> None:
         (["shop.greet", "--params", "{"], 2, "not JSON"),
         (["shop.gret", "--app", "tests.cli.shop:app"], 2, "did you mean shop.greet?"),
         (["shop.greet", "nme=x", "--app", "tests.cli.shop:app"], 2, "nme: Extra inputs"),
-        (["shop.greet", "--delay", "soon"], 2, "not a length of time"),
+        (["shop.greet", "--delay", "soon"], 2, "not a duration"),
         (["shop.greet", "--app", "no.such:app"], 2, "there is no module"),
     ],
 )
@@ -128,7 +128,7 @@ def test_a_failure_is_shown_retried_and_cancelled(run: Run, database_url: str) -
     assert "RuntimeError: out of paper" in shown
     assert run("why", str(id)).startswith("failed\t")
     assert main(["submit", "shop.broken", "--wait", "--timeout", "0.1"]) == 9
-    assert run("tasks", "retry", "--failed", "--type", "shop.broken") == "1 tasks start over\n"
+    assert run("tasks", "retry", "--failed", "--type", "shop.broken") == "1 tasks will run again\n"
     assert run("tasks", "cancel", str(id), "--reason", "enough") == f"{id}\tCancelled\n"
     assert json.loads(run("tasks", "show", str(id), "--json"))["error_message"] == "enough"
 
@@ -155,7 +155,7 @@ def test_why_gives_the_advice_that_helps(run: Run, database_url: str) -> None:
 def test_queues(run: Run, database_url: str, capsys: pytest.CaptureFixture[str]) -> None:
     enqueue(database_url, NewTask(task_type="t", queue="mail"))
     assert run("queues", "pause", "mail") == "mail paused\n"
-    assert run("queues", "pause", "mail") == "mail was paused already\n"
+    assert run("queues", "pause", "mail") == "mail was already paused\n"
     run("queues", "limit", "mail", "--running", "3", "--rate", "10", "--per", "30s")
     [row] = json.loads(run("queues", "list", "--json"))
     assert (row["paused"], row["max_running"], row["rate"], row["rate_seconds"]) == (True, 3, 10, 30.0)

@@ -111,4 +111,4 @@ def test_reset_asks_first(db_command: Shell) -> None:
 def test_a_server_of_yours_is_never_stopped_or_reset(db_command: Shell, command: str) -> None:
     refused = db_command(command, SHIFTBOSS_DATABASE_URL="postgresql://somewhere/else")
     assert refused.returncode == 2
-    assert "for the embedded server only" in refused.stderr
+    assert "on the embedded server only" in refused.stderr

@@ -37,8 +37,8 @@ def said(found: list[Finding], word: str) -> Finding:
 def test_missing_extras_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     there = findings.find_spec
     monkeypatch.setattr(findings, "find_spec", lambda name: None if name == "redis" else there(name))
-    finding = said(findings.installation(), "without the extras redis")
-    assert (finding.level, finding.advice) == ("ok", "if you want them: pip install 'shiftboss[redis]'")
+    finding = said(findings.installation(), "extras not installed: redis")
+    assert (finding.level, finding.advice) == ("ok", "to install them: pip install 'shiftboss[redis]'")
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_a_disk_without_room_is_a_problem(small_disk: Path) -> None:
     place = small_disk / "not" / "yet" / "there"
     [finding] = findings.disk(Settings.load({"SHIFTBOSS_DATA_DIR": str(place)}))
     assert (finding.level, finding.area) == ("problem", "disk")
-    assert finding.message == f"0.0 GB free where {place} is"
+    assert finding.message == f"0.0 GB free on the disk of {place}"
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ async def test_no_pgvector(db: Database) -> None:
     assert not [finding for finding in await findings.database(db) if "pgvector" in finding.message]
     with psycopg.connect(as_superuser(db.url), autocommit=True) as conn:
         conn.execute("DROP EXTENSION vector CASCADE")
-    finding = said(await findings.database(db), "no pgvector")
+    finding = said(await findings.database(db), "pgvector is not installed")
     assert (finding.level, finding.advice) == (
         "warning",
         "have a superuser run CREATE EXTENSION vector, then shiftboss db migrate",
@@ -105,7 +105,7 @@ async def test_no_pgvector(db: Database) -> None:
 def test_a_standby_and_a_server_without_pgvector_at_all() -> None:
     server = {"fsync": True, "autovacuum": True, "standby": True, "vector": None, "vector_available": False}
     standby, missing = findings._settings(server)
-    assert (standby.level, standby.advice) == ("problem", "use the primary")
+    assert (standby.level, standby.advice) == ("problem", "set database.url to the primary")
     assert missing.advice == "install pgvector on the server, then shiftboss db migrate"
 
 
@@ -162,7 +162,7 @@ async def test_a_look_that_fails_is_a_finding(db: Database) -> None:
     await db.execute("DROP VIEW shiftboss.health_alerts")
     [finding] = await findings._looked(findings.fleet, db)
     assert (finding.level, finding.area) == ("problem", "fleet")
-    assert finding.message.startswith("cannot look: ")
+    assert finding.message.startswith("the check failed: ")
 
 
 async def test_an_index_of_a_documented_name_but_other_columns_is_told(db: Database) -> None:

@@ -82,7 +82,7 @@ async def test_no_process_starts_on_a_restored_dump(database_url: str, restored:
         assert conn.execute("SELECT FROM workers").fetchall() == []
         assert conn.execute("SELECT FROM shiftboss.leases").fetchall() == []
     assert "copied from another database" in shiftboss(restored, tmp_path, "db", "status").stdout
-    assert "no process starts on it" in shiftboss(restored, tmp_path, "doctor").stdout
+    assert "processes refuse to start on it" in shiftboss(restored, tmp_path, "doctor").stdout
 
 
 async def test_a_copy_is_adopted_as_another_fleet(database_url: str, restored: str, tmp_path: Path) -> None:

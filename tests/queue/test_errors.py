@@ -125,5 +125,5 @@ async def test_the_command_line(
     shown = await said("show", group["id"][:8])
     assert "error type    ValueError" in shown
     assert str(ended[0]) in shown
-    assert await said("retry", group["id"]) == "2 tasks start over\n"
-    assert await said("retry", group["id"]) == "0 tasks start over\n"
+    assert await said("retry", group["id"]) == "2 tasks will run again\n"
+    assert await said("retry", group["id"]) == "0 tasks will run again\n"

@@ -97,11 +97,11 @@ async def test_by_command_and_by_api(
         assert await asyncio.to_thread(main, words) == 0
         return capsys.readouterr().out.strip()
 
-    assert await cli("tenants", "weight", "acme", "3") == "acme has the weight 3"
+    assert await cli("tenants", "weight", "acme", "3") == "acme has weight 3"
     assert "acme" in await cli("tenants", "list")
     assert await cli("queues", "age", "10m") == "a waiting task gains one point of priority every 10 min"
     assert await cli("queues", "age", "--off") == "priorities do not age"
-    assert await cli("tenants", "reset", "acme") == "acme has the weight 1"
+    assert await cli("tenants", "reset", "acme") == "acme has weight 1"
     assert await cli("queues", "limit", "--type", "t", "--rate", "5", "--each", "tenant") == "t limited"
     assert "for each tenant" in await cli("queues", "limit", "--type", "t")
     actions = [row["action"] for row in await db.tokens.audit()]

@@ -1,7 +1,7 @@
-"""The command `shiftboss`: one file per noun, loaded when it is called. May call everything.
+"""The `shiftboss` command: one file per noun, loaded on demand.
 
-To add a command, write `cli/<noun>.py` with a typer `app` and give it one line in `COMMANDS`. Extensions
-bring theirs through `Extension.commands`.
+To add a command, write `cli/<noun>.py` with a typer `app` and add a line to `COMMANDS`. Extensions add
+commands through `Extension.commands`.
 """
 
 from __future__ import annotations
@@ -17,44 +17,46 @@ from shiftboss.extension import Command, extensions, load, missing
 from shiftboss.model.errors import ShiftbossError, UsageError
 
 NAME = "shiftboss"
-# For a command that takes options nobody declared.
+# Settings for a command that accepts undeclared options.
 OPEN: dict[str, Any] = {"context_settings": {"allow_extra_args": True, "ignore_unknown_options": True}}
 
 
 COMMANDS: dict[str, Command] = {
-    "up": Command("shiftboss.cli.up:app", "everything in one terminal: shiftboss up module:app"),
-    "init": Command("shiftboss.cli.init:app", "write a small example project that runs"),
+    "up": Command("shiftboss.cli.up:app", "run everything in one terminal: shiftboss up module:app"),
+    "init": Command("shiftboss.cli.init:app", "create a small example project"),
     "submit": Command("shiftboss.cli.submit:app", "enqueue a task: shiftboss submit NAME key=value"),
-    "status": Command("shiftboss.cli.status:app", "the whole fleet on one screen; --watch stays"),
-    "top": Command("shiftboss.cli.top:app", "the fleet live, with keys to pause, drain and retry"),
+    "status": Command("shiftboss.cli.status:app", "show the whole fleet on one screen; --watch updates it"),
+    "top": Command("shiftboss.cli.top:app", "watch the fleet live; keys pause, drain and retry"),
     "tasks": Command("shiftboss.cli.tasks:app", "tasks: list, show, steps, retry, cancel, tail"),
-    "logs": Command("shiftboss.cli.logs:app", "what a task has logged; --follow shows it live"),
-    "errors": Command("shiftboss.cli.errors:app", "failures in groups, one per cause: list, show, retry"),
-    "alerts": Command("shiftboss.cli.alerts:app", "what is wrong since when; rules for Prometheus, Grafana"),
-    "why": Command("shiftboss.cli.why:app", "what a task waits for, and what to do about it"),
+    "logs": Command("shiftboss.cli.logs:app", "show the log of a task; --follow streams it"),
+    "errors": Command("shiftboss.cli.errors:app", "failures grouped by cause: list, show, retry"),
+    "alerts": Command("shiftboss.cli.alerts:app", "firing alerts; rules for Prometheus and Grafana"),
+    "why": Command("shiftboss.cli.why:app", "explain why a task waits, and what to do about it"),
     "queues": Command("shiftboss.cli.queues:app", "queues: list, pause, resume, limit, age"),
-    "tenants": Command("shiftboss.cli.tenants:app", "tenants: how much each gets while several wait"),
-    "doctor": Command("shiftboss.cli.doctor:app", "look for trouble, and say what to do about it"),
+    "tenants": Command("shiftboss.cli.tenants:app", "tenants: how the fleet is shared between them"),
+    "doctor": Command("shiftboss.cli.doctor:app", "check the installation and suggest fixes"),
     "db": Command("shiftboss.cli.db:app", "the database: url, start, stop, shell, migrate, roles"),
     "worker": Command("shiftboss.cli.worker:app", "run one worker process: shiftboss worker module:app"),
     "supervise": Command("shiftboss.cli.supervise:app", "keep worker processes alive on this host"),
     "slots": Command("shiftboss.cli.fleet:slots", "supervised workers: state, process, restarts"),
-    "pause": Command("shiftboss.cli.fleet:pause", "let workers finish and claim nothing new"),
+    "pause": Command("shiftboss.cli.fleet:pause", "stop workers from claiming new tasks"),
     "resume": Command("shiftboss.cli.fleet:resume", "let paused workers claim again"),
-    "drain": Command("shiftboss.cli.fleet:drain", "let workers finish what they do and end"),
-    "restart": Command("shiftboss.cli.fleet:restart", "restart supervised workers, failed ones as well"),
-    "scale": Command("shiftboss.cli.scale:app", "how many workers there should be, now or by a simulation"),
-    "health": Command("shiftboss.cli.health:app", "how each worker is, with its figures of today"),
-    "schedule": Command("shiftboss.cli.schedule:app", "cron: list, add, remove, pause, resume"),
-    "events": Command("shiftboss.cli.events:app", "the fleet's log; send an event to tasks that wait"),
-    "approvals": Command("shiftboss.cli.approvals:app", "questions that tasks ask people; answer one"),
-    "token": Command("shiftboss.cli.token:app", "tokens for the API: create, list, revoke, login"),
-    "config": Command("shiftboss.cli.config:app", "every setting, its value and where it comes from"),
-    "encryption": Command("shiftboss.cli.encryption:app", "encryption of payloads: new-key, status"),
+    "drain": Command("shiftboss.cli.fleet:drain", "let workers finish their tasks and exit"),
+    "restart": Command("shiftboss.cli.fleet:restart", "restart supervised workers, including failed ones"),
+    "scale": Command("shiftboss.cli.scale:app", "set the number of workers; simulate the autoscaler"),
+    "health": Command("shiftboss.cli.health:app", "the health of each worker and its figures for today"),
+    "schedule": Command("shiftboss.cli.schedule:app", "cron schedules: list, add, remove, pause, resume"),
+    "events": Command("shiftboss.cli.events:app", "the fleet's event log; send an event to waiting tasks"),
+    "approvals": Command(
+        "shiftboss.cli.approvals:app", "list and answer the questions that tasks ask people"
+    ),
+    "token": Command("shiftboss.cli.token:app", "API tokens: create, list, revoke, login"),
+    "config": Command("shiftboss.cli.config:app", "show every setting, its value and its source"),
+    "encryption": Command("shiftboss.cli.encryption:app", "payload encryption: new-key, status"),
     "completion": Command("shiftboss.cli.completion:app", "shell completion: bash, zsh, fish"),
 }
 
-# Understood anywhere on the command line, and handed on to child processes through the environment.
+# Accepted anywhere on the command line, and passed to child processes through the environment.
 FLAGS: dict[str, tuple[str, str]] = {
     "--database-url": ("SHIFTBOSS_DATABASE_URL", "use this PostgreSQL instead of the embedded one"),
     "--data-dir": ("SHIFTBOSS_DATA_DIR", "where the embedded PostgreSQL keeps its data"),
@@ -63,7 +65,10 @@ FLAGS: dict[str, tuple[str, str]] = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command line; the exit code. Errors of ours are one line and a hint, never a traceback."""
+    """Run one command line and return its exit code.
+
+    A ShiftbossError prints one line and a hint; with --debug it is raised instead.
+    """
     args = list(sys.argv[1:] if argv is None else argv)
     debug = _take_switch(args, "--debug")
     try:
@@ -97,14 +102,14 @@ def _run(args: list[str]) -> int:
 
 
 def commands() -> dict[str, Command]:
-    """All commands: the core's, then those of extensions."""
+    """Return all commands: those of the core, then those of extensions."""
     return COMMANDS | {name: command for name, command in _brought().items() if " " not in name}
 
 
 def load_command(name: str, command: Command, verb: str | None = None) -> Any:
-    """The typer app of a command, with what extensions add below it.
+    """Return the typer app of a command, including the subcommands that extensions add to it.
 
-    What they add is left out where its packages are missing, unless it is the `verb` that was asked for.
+    Subcommands whose packages are not installed are omitted, unless one of them is `verb`.
     """
     app = load(command.target)
     known = {one.name for one in app.registered_commands}
@@ -141,7 +146,7 @@ def _invoke(name: str, command: Command, args: list[str]) -> int:
 
 
 def _require_text(args: list[str]) -> None:
-    """Bytes that are no UTF-8 come as half characters, which no database, JSON or terminal takes."""
+    """Reject arguments that are not UTF-8: Python passes them as lone surrogates, which cannot be encoded."""
     for word in args:
         try:
             word.encode()
@@ -150,7 +155,7 @@ def _require_text(args: list[str]) -> None:
 
 
 def _take_switch(args: list[str], switch: str) -> bool:
-    """Remove `switch` from before any `--`; whether it was there."""
+    """Remove `switch` from the options before any `--`, and return whether it was there."""
     if switch not in args[: _end_of_options(args)]:
         return False
     args.remove(switch)
@@ -199,10 +204,10 @@ def _overview() -> str:
             "Commands:",
             *_table({name: command.help for name, command in commands().items()}),
             "",
-            "Options, anywhere on the line:",
+            "Options (anywhere on the command line):",
             *_table(switches),
             "",
-            f"`{NAME} COMMAND --help` tells more about one command.",
+            f"Run `{NAME} COMMAND --help` for details about a command.",
         ]
     )
 

@@ -1,4 +1,4 @@
-"""`shiftboss alerts`: what is wrong since when, the rules, and files for Prometheus and Grafana."""
+"""`shiftboss alerts`: firing alerts, their rules, and files for Prometheus and Grafana."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ RULES: Columns = {
 
 @app.command("list")
 def list_(
-    ended: Annotated[bool, typer.Option("--all", help="those that have ended as well")] = False,
+    ended: Annotated[bool, typer.Option("--all", help="include alerts that have ended")] = False,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000)] = 50,
     as_json: Json = False,
 ) -> None:
-    """List alerts that fire now: since when, what, and which command helps."""
+    """List the alerts that are firing: since when, what is wrong, and which command helps."""
     rows = ask(lambda db: db.alerts.latest(limit) if ended else db.alerts.firing())
     say_json(rows) if as_json else show_rows(rows, COLUMNS, empty="no alerts")
 
 
 @app.command()
 def rules(as_json: Json = False) -> None:
-    """List the rules and their thresholds; set one by `alerts.thresholds` in the settings."""
+    """List the rules and their thresholds. Change a threshold with the setting `alerts.thresholds`."""
     shown = [
         {"name": rule.name, "severity": rule.severity, "threshold": threshold, "summary": rule.summary}
         for rule, threshold in _rules()
@@ -78,7 +78,7 @@ def _generated(make: Any) -> Any:
 
 
 def _rules() -> list[tuple[Any, float]]:
-    """The rules that are looked at, with their thresholds."""
+    """Return the enabled rules with their thresholds."""
     from shiftboss.leader.rules import all_rules
     from shiftboss.model.settings import Settings
 

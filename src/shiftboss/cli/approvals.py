@@ -1,4 +1,4 @@
-"""`shiftboss approvals`: questions that tasks wait for people to answer."""
+"""`shiftboss approvals`: list and answer the questions that tasks ask people."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ COLUMNS: Columns = {
 
 @app.callback(invoke_without_command=True)
 def approvals(context: typer.Context, as_json: Json = False) -> None:
-    """List open questions, oldest first. `answer` gives an answer."""
+    """List open questions, oldest first. Answer one with `answer`."""
     if context.invoked_subcommand is None:
         found = ask(lambda db: db.steps.approvals())
         say_json(found) if as_json else show_rows(found, COLUMNS, empty="no open questions")
@@ -41,7 +41,7 @@ def answer(
     step: Annotated[str | None, typer.Option("--step", help="which question (name or name#2)")] = None,
     as_json: Json = False,
 ) -> None:
-    """Answer the question that a task waits for. The answer is checked against the question's schema.
+    """Answer the question that a task is waiting on. The answer is checked against the question's schema.
 
     Example: shiftboss approvals answer 0199d3c2 ok=true comment="Well done"
     """
@@ -60,7 +60,7 @@ def answer(
 
 
 def parse(words: list[str]) -> Any:
-    """One JSON value, or `ok=true comment=fine` as {"ok": true, "comment": "fine"}."""
+    """Parse one JSON value, or `ok=true comment=fine` as {"ok": true, "comment": "fine"}."""
     import orjson
 
     from shiftboss.cli.submit import read_arguments
@@ -72,13 +72,13 @@ def parse(words: list[str]) -> Any:
             if "=" not in words[0]:
                 raise UsageError(
                     f"{words[0]!r} is neither JSON nor name=value",
-                    hint="""text is JSON in quotes: '"text"'""",
+                    hint="""put quotes around text: '"text"'""",
                 ) from None
     return read_arguments(words, None)
 
 
 def _shape(schema: Any) -> str:
-    """What an answer looks like, in a few words: `ok: boolean, comment: string`."""
+    """Summarize an answer's schema, for example `ok: boolean, comment: string`."""
     if not isinstance(schema, dict) or not isinstance(schema.get("properties"), dict):
         return str(schema.get("type", "")) if isinstance(schema, dict) else "any JSON"
     required = schema.get("required", [])

@@ -1,4 +1,4 @@
-"""`shiftboss completion`: words for the Tab key of bash, zsh and fish."""
+"""`shiftboss completion`: shell completion for bash, zsh and fish."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ZSH = "autoload -U +X bashcompinit && bashcompinit\n" + BASH
 
 @app.command()
 def completion(shell: Annotated[Shell, typer.Argument(help="bash, zsh or fish")]) -> None:
-    """Print a completion script.
+    """Print a shell completion script.
 
     Example: shiftboss completion bash > ~/.local/share/bash-completion/completions/shiftboss
 
@@ -47,7 +47,7 @@ def completion(shell: Annotated[Shell, typer.Argument(help="bash, zsh or fish")]
 
 
 def _cases(nodes: list[Node]) -> list[str]:
-    """One line of a shell's case for each place where something can follow."""
+    """Return one branch of the shell's `case` for each command that takes subcommands or options."""
     tops = " ".join(node.name for node in nodes)
     lines = [f'        "") known="{tops} --help --version" ;;']
     for node in nodes:

@@ -1,4 +1,4 @@
-"""`shiftboss config`: what is set, and by what."""
+"""`shiftboss config`: every setting, its value and its source."""
 
 from __future__ import annotations
 
@@ -17,25 +17,20 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def config(
-    key: Annotated[str | None, typer.Argument(help="one setting only, such as database.url")] = None,
+    key: Annotated[str | None, typer.Argument(help="show only this setting, such as database.url")] = None,
     as_json: Json = False,
 ) -> None:
-    """Show every setting, its value and where it comes from. Passwords stay hidden."""
+    """Show every setting, its value and where it comes from. Passwords are hidden."""
     from shiftboss.model.settings import Settings
 
     settings = Settings.load()
-    found = {name: (_shown(settings, name), settings.source_of(name)) for name in ([key] if key else keys())}
+    names = [key] if key else Settings.keys()
+    found = {name: (_shown(settings, name), settings.source_of(name)) for name in names}
     if as_json:
         say_json({name: {"value": value, "source": source} for name, (value, source) in found.items()})
         return
     for name, (value, source) in found.items():
         typer.echo(f"{name} = {value}  ({source})")
-
-
-def keys() -> list[str]:
-    from shiftboss.model.settings import Settings
-
-    return Settings.keys()
 
 
 def _shown(settings: Settings, name: str) -> Any:
@@ -46,7 +41,7 @@ def _shown(settings: Settings, name: str) -> Any:
 
 
 def hide(secret: str) -> str:
-    """Of a database's URL only the password is hidden, of another one all but the host, else everything."""
+    """Mask a secret: the password of a database URL, all but the host of an HTTP URL, or everything."""
     scheme, found, rest = secret.partition("://")
     if not found or not scheme.isalnum():
         return "***"

@@ -1,4 +1,4 @@
-"""`shiftboss db`: the database the other commands use."""
+"""`shiftboss db`: manage the database that the other commands use."""
 
 from __future__ import annotations
 
@@ -19,15 +19,18 @@ if TYPE_CHECKING:
     from shiftboss.db.migrate import Migrated
 
 SHARED = (
-    'all your projects share it; for one of its own: data_dir = ".shiftboss" in the project\'s shiftboss.toml'
+    "all your projects share this server; to give a project its own server,"
+    ' set data_dir = ".shiftboss" in its shiftboss.toml'
 )
 
-app = typer.Typer(help="The database: a server of yours, or the embedded PostgreSQL.", add_completion=False)
+app = typer.Typer(
+    help="Manage the database: your own server or the embedded PostgreSQL.", add_completion=False
+)
 
 
 @app.command()
 def url() -> None:
-    """Print the database URL. Starts the embedded server, which stays up for ten minutes after its last user.
+    """Print the database URL. Starts the embedded server, which stops ten minutes after its last use.
 
     Example: psql "$(shiftboss db url)"
     """
@@ -37,7 +40,7 @@ def url() -> None:
 
 @app.command()
 def status(as_json: Json = False) -> None:
-    """Tell which database is used, whether it answers and whether its schema is current. Starts nothing."""
+    """Show which database is used, whether it is up and whether its schema is current. Starts nothing."""
     from shiftboss.model.settings import Settings
 
     named = _settings_url()
@@ -61,18 +64,18 @@ def start() -> None:
     server = _embedded()
     with _database():
         server.keep()
-    typer.echo(f"running in {server.data_dir} until `shiftboss db stop`; its URL: shiftboss db url")
+    typer.echo(f"running in {server.data_dir} until `shiftboss db stop`; `shiftboss db url` prints its URL")
 
 
 @app.command()
 def stop() -> None:
-    """Stop the embedded server, even while it is in use."""
+    """Stop the embedded server, even if it is in use."""
     _refuse_url("stop")
-    typer.echo("stopped" if _embedded().stop() else "it was not running")
+    typer.echo("stopped" if _embedded().stop() else "the server was not running")
 
 
 @app.command(context_settings={"ignore_unknown_options": True})
-def shell(arguments: Annotated[list[str] | None, typer.Argument(help="handed on to psql")] = None) -> None:
+def shell(arguments: Annotated[list[str] | None, typer.Argument(help="passed to psql")] = None) -> None:
     """Open psql on the database."""
     import subprocess
 
@@ -84,9 +87,9 @@ def shell(arguments: Annotated[list[str] | None, typer.Argument(help="handed on 
 
 @app.command()
 def migrate(
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="show the SQL and change nothing")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="print the SQL without running it")] = False,
 ) -> None:
-    """Bring the schema to this version. Safe to repeat, and to run from many places at once."""
+    """Upgrade the schema to this version. Safe to repeat, and to run from several places at once."""
     from shiftboss.db.migrate import migrate
 
     with _database() as address:
@@ -101,12 +104,16 @@ def migrate(
 
 @app.command()
 def adopt(
-    copy: Annotated[bool, typer.Option("--copy", help="this is another fleet; the original goes on")] = False,
+    copy: Annotated[
+        bool, typer.Option("--copy", help="this is a new fleet; the original stays in use")
+    ] = False,
     moved: Annotated[
-        bool, typer.Option("--moved", help="this is the same fleet; no original is left")
+        bool, typer.Option("--moved", help="this is the same fleet; the original is gone")
     ] = False,
 ) -> None:
-    """Say what a restored database is, so that processes may start on it. Stop those that run on it first.
+    """Declare a restored database a copy or a move, so that processes can start on it.
+
+    Stop all processes that use this database first.
 
     Example: shiftboss db adopt --copy
     """
@@ -115,8 +122,8 @@ def adopt(
 
     if copy == moved:
         raise UsageError(
-            "is it a copy, or has the fleet moved here?",
-            hint="--copy if the original is still used, --moved if it is gone for good",
+            "choose either --copy or --moved",
+            hint="--copy if the original database is still in use, --moved if it is gone permanently",
         )
 
     async def act(address: str) -> str:
@@ -131,10 +138,10 @@ def adopt(
 @app.command()
 def roles(
     kind: Annotated[str, typer.Argument(help="enqueue, viewer, worker, operator or owner")],
-    role: Annotated[str, typer.Argument(help="the database role that gets the rights")],
+    role: Annotated[str, typer.Argument(help="the database role that receives the privileges")],
     apply: Annotated[bool, typer.Option("--apply", help="run the SQL as well")] = False,
 ) -> None:
-    """Print the SQL that gives a database role what it needs and no more. Run it again after each upgrade.
+    """Print the SQL that grants a database role the least privileges it needs. Rerun after each upgrade.
 
     Example: shiftboss db roles worker fleet --apply
     """
@@ -147,8 +154,8 @@ def roles(
 
 
 @app.command()
-def reset(yes: Annotated[bool, typer.Option("--yes", help="do not ask")] = False) -> None:
-    """Delete the embedded server's data for good."""
+def reset(yes: Annotated[bool, typer.Option("--yes", help="do not ask for confirmation")] = False) -> None:
+    """Delete the embedded server's data permanently."""
     _refuse_url("reset")
     server = _embedded()
     if not yes:
@@ -201,13 +208,13 @@ def _describe(address: str) -> None:
     typer.echo(f"schema: {'current' if current else 'not current, run `shiftboss db migrate`'}")
     if current:
         found = _identity(address)
-        waits = "" if found["adopted"] else ", copied from another database: run `shiftboss db adopt`"
-        typer.echo(f"fleet: {found['identity']}{waits}")
+        note = "" if found["adopted"] else ", copied from another database: run `shiftboss db adopt --help`"
+        typer.echo(f"fleet: {found['identity']}{note}")
 
 
 @contextmanager
 def _database() -> Iterator[str]:
-    """The URL to use; an embedded server runs at least until the end of the block."""
+    """Yield the database URL. The embedded server keeps running at least until the end of the block."""
     if named := _settings_url():
         yield named
         return
@@ -235,13 +242,13 @@ def _embedded() -> EmbeddedServer:
 def _refuse_url(command: str) -> None:
     if _settings_url():
         raise UsageError(
-            f"`shiftboss db {command}` is for the embedded server only, and database.url names another one",
-            hint="unset SHIFTBOSS_DATABASE_URL",
+            f"`shiftboss db {command}` works on the embedded server only, but database.url names another one",
+            hint="unset SHIFTBOSS_DATABASE_URL, or remove database.url from shiftboss.toml",
         )
 
 
 def _without_password(address: str) -> tuple[str, dict[str, str]]:
-    """The address as every user of this machine may see it in the process list, and the environment."""
+    """Move the password from the address to the environment: the process list shows arguments to everyone."""
     from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
     parts = {name: str(value) for name, value in conninfo_to_dict(address).items() if value is not None}
@@ -255,5 +262,5 @@ def _psql() -> str:
     own = programs() / "psql"
     found = str(own) if os.access(own, os.X_OK) else shutil.which("psql")
     if found is None:
-        raise EmbeddedServerError("there is no psql on this machine", hint="install postgresql-client")
+        raise EmbeddedServerError("psql is not installed on this machine", hint="install postgresql-client")
     return found

@@ -1,4 +1,4 @@
-"""`shiftboss doctor`: is all well, and if not, what to do."""
+"""`shiftboss doctor`: check the fleet and suggest fixes."""
 
 from __future__ import annotations
 
@@ -18,12 +18,11 @@ MARKS = {"ok": "[green]✓[/]", "warning": "[yellow]![/]", "problem": "[red]✗[
 
 @app.command()
 def doctor(as_json: Json = False) -> None:
-    """Look at installation, database, fleet, errors, alerts, providers and disk.
+    """Check the installation, database, fleet, errors, alerts, providers and disk.
 
-    Each finding says what is wrong, since when if that is known, and what to do; a command can be run as it
-    is printed.
+    Each finding says what is wrong, since when if known, and what to do. Commands can be run as printed.
 
-    Exit code: 0 when there is no problem (warnings may be), 1 when there is one.
+    Exit code: 0 if there are no problems (there may be warnings), 1 otherwise.
     """
     import asyncio
 

@@ -1,4 +1,4 @@
-"""`shiftboss encryption`: make a key, and see which keys the stored values need."""
+"""`shiftboss encryption`: generate keys, and show which keys the stored values need."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import typer
 
 from shiftboss.cli.output import Columns, Json, ask, say_json, show_rows
 
-app = typer.Typer(help="Encryption of payloads: new-key, status.", add_completion=False, no_args_is_help=True)
+app = typer.Typer(help="Payload encryption: new-key, status.", add_completion=False, no_args_is_help=True)
 
 
 COLUMNS: Columns = {
@@ -20,7 +20,7 @@ COLUMNS: Columns = {
 
 @app.command("new-key")
 def new_key() -> None:
-    """Print a new random key for `encryption.keys`. Keep it safe: without it nothing can be read."""
+    """Print a new random key for `encryption.keys`. Keep it safe: payloads cannot be read without it."""
     from shiftboss.model.codec import new_key as made
 
     typer.echo(made())
@@ -28,9 +28,9 @@ def new_key() -> None:
 
 @app.command()
 def status(as_json: Json = False) -> None:
-    """Show the keys of this process, and how many stored values need each.
+    """Show the configured keys, and how many stored values need each of them.
 
-    A key that no stored value needs can be removed from the settings.
+    You can remove a key from the settings once no stored value needs it.
     """
     from shiftboss.model.codec import current
 
@@ -40,7 +40,7 @@ def status(as_json: Json = False) -> None:
     if as_json:
         say_json(rows)
         return
-    empty = "nothing is encrypted: set encryption.keys; `shiftboss encryption new-key` makes one"
+    empty = "nothing is encrypted: run `shiftboss encryption new-key` and put the key in encryption.keys"
     show_rows(rows, COLUMNS, empty=empty)
 
 

@@ -1,4 +1,4 @@
-"""`shiftboss errors`: failures in groups, one per cause."""
+"""`shiftboss errors`: failures grouped by cause."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from shiftboss.operations import Operations
 
 app = typer.Typer(
-    help="Errors in groups, one per cause: list, show, retry.", add_completion=False, no_args_is_help=True
+    help="Failures grouped by cause: list, show, retry.", add_completion=False, no_args_is_help=True
 )
 Group = Annotated[str, typer.Argument(help="the group's id, or its first characters", metavar="GROUP")]
 
@@ -32,11 +32,13 @@ COLUMNS: Columns = {
 
 @app.command("list")
 def list_(
-    since: Annotated[str | None, typer.Option("--since", help="seen within this time, as in 2h")] = None,
+    since: Annotated[
+        str | None, typer.Option("--since", help="only groups seen within this time, such as 2h")
+    ] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000)] = 30,
     as_json: Json = False,
 ) -> None:
-    """List groups of errors, the one that was seen last first.
+    """List error groups, most recently seen first.
 
     Example: shiftboss errors list --since 1h
     """
@@ -47,7 +49,7 @@ def list_(
 
 @app.command()
 def show(group: Group, as_json: Json = False) -> None:
-    """Show one group: when it was seen, on which workers and versions, and the tasks that it ended."""
+    """Show one group: when it was seen, on which workers and versions, and which tasks it failed."""
 
     async def look(db: Database) -> Row:
         found = await db.insights.errors.group(group)
@@ -63,7 +65,7 @@ def show(group: Group, as_json: Json = False) -> None:
 
 @app.command()
 def retry(group: Group, as_json: Json = False) -> None:
-    """Start the failed tasks of a group over.
+    """Retry the failed tasks of a group.
 
     Example: shiftboss errors retry 3f2a91
     """
@@ -72,4 +74,4 @@ def retry(group: Group, as_json: Json = False) -> None:
         return len(await operations.retry_errors(me(), group))
 
     count = act(do)
-    say_json({"retried": count}) if as_json else typer.echo(f"{count} tasks start over")
+    say_json({"retried": count}) if as_json else typer.echo(f"{count} tasks will run again")

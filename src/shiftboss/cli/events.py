@@ -1,4 +1,4 @@
-"""`shiftboss events`: the log of the fleet, and events for tasks that wait for one."""
+"""`shiftboss events`: the fleet's event log, and events for waiting tasks."""
 
 from __future__ import annotations
 
@@ -23,14 +23,16 @@ Show = Callable[["Row"], None]
 @app.callback(invoke_without_command=True)
 def events(
     context: typer.Context,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="go on with what happens from now")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="keep printing new events")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object per line")] = False,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="how many of the latest")] = 50,
-    component: Annotated[str | None, typer.Option("--component", help="only of this slot")] = None,
-    worker: Annotated[str | None, typer.Option("--worker", help="only of this worker")] = None,
-    kind: Annotated[str | None, typer.Option("--kind", help="only this kind, such as slot.crashed")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="number of recent events to show")] = 50,
+    component: Annotated[str | None, typer.Option("--component", help="only events of this slot")] = None,
+    worker: Annotated[str | None, typer.Option("--worker", help="only events of this worker")] = None,
+    kind: Annotated[
+        str | None, typer.Option("--kind", help="only events of this kind, such as slot.crashed")
+    ] = None,
 ) -> None:
-    """What happened to which worker, when and why; oldest first. `send` wakes tasks that wait."""
+    """Show what happened to each worker, when and why, oldest first. Wake waiting tasks with `send`."""
     if context.invoked_subcommand is not None:
         return
     show = _show_json if as_json else _show_line
@@ -42,11 +44,13 @@ def events(
 @app.command()
 def send(
     key: Annotated[str, typer.Argument(help="the key that tasks wait for")],
-    payload: Annotated[str | None, typer.Argument(help="what they get, as JSON", metavar="JSON")] = None,
-    task: Annotated[str | None, typer.Option("--task", help="to this task only")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON for programs")] = False,
+    payload: Annotated[
+        str | None, typer.Argument(help="what the tasks receive, as JSON", metavar="JSON")
+    ] = None,
+    task: Annotated[str | None, typer.Option("--task", help="send the event to this task only")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
-    """Send an event to the tasks that wait for its key, and to those that will within a day.
+    """Send an event to all tasks that wait for its key now or start to wait within a day.
 
     Example: shiftboss events send approval '{"ok": true}' --task 0190...
     """
@@ -58,7 +62,7 @@ def send(
         return await operations.send_event(me(), key, _parsed(payload), to)
 
     woken = act(do)
-    say_json({"woken": woken}) if as_json else typer.echo(f"{woken} tasks go on")
+    say_json({"woken": woken}) if as_json else typer.echo(f"{woken} tasks woken")
 
 
 def _parsed(text: str | None) -> Any:

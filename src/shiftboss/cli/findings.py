@@ -1,4 +1,4 @@
-"""What the doctor looks at: one function per area, each a list of findings."""
+"""The checks of `shiftboss doctor`: one function per area, each returning a list of findings."""
 
 from __future__ import annotations
 
@@ -24,10 +24,13 @@ EXTRAS = {"coordinator": "grpc", "admin": "fastapi", "ai": "wordllama", "redis":
 GB = 1024**3
 
 
-class Finding(NamedTuple):
-    """One thing seen; `advice` says what to do about it, `command` can be run exactly as it is."""
+Level = Literal["ok", "warning", "problem"]
 
-    level: Literal["ok", "warning", "problem"]
+
+class Finding(NamedTuple):
+    """The result of one check. `advice` says what to do, and `command` can be run as printed."""
+
+    level: Level
     area: str
     message: str
     advice: str | None = None
@@ -39,7 +42,7 @@ Look = Callable[["Database"], Awaitable[list[Finding]]]
 
 
 async def examine() -> list[Finding]:
-    """Everything; what cannot be looked at is a finding as well."""
+    """Run all checks and return their findings. A check that fails becomes a finding."""
     from shiftboss.db import Database
 
     settings = Settings.load()
@@ -47,19 +50,19 @@ async def examine() -> list[Finding]:
     try:
         async with await Database.open() as db:
             for look in (database, fleet):
-                findings += await _looked(look, db)
+                findings += await _checked(look, db)
             for look in contributions("findings"):
-                findings += await _looked(partial(look, settings=settings), db)
+                findings += await _checked(partial(look, settings=settings), db)
     except ShiftbossError as error:
         findings.append(Finding("problem", "database", error.message, error.hint))
     return findings
 
 
-async def _looked(look: Look, db: Database) -> list[Finding]:
+async def _checked(look: Look, db: Database) -> list[Finding]:
     try:
         return await look(db)
     except ShiftbossError as error:
-        return [Finding("problem", _name(look), f"cannot look: {error.message}", error.hint)]
+        return [Finding("problem", _name(look), f"the check failed: {error.message}", error.hint)]
 
 
 def _name(look: Look) -> str:
@@ -71,22 +74,22 @@ def installation() -> list[Finding]:
     findings = [Finding("ok", "installed", f"Shiftboss {__version__} on Python {python}")]
     missing = [extra for extra, module in EXTRAS.items() if find_spec(module) is None]
     if missing:
-        advice = f"if you want them: pip install 'shiftboss[{','.join(missing)}]'"
-        findings.append(Finding("ok", "installed", f"without the extras {', '.join(missing)}", advice))
+        advice = f"to install them: pip install 'shiftboss[{','.join(missing)}]'"
+        findings.append(Finding("ok", "installed", f"extras not installed: {', '.join(missing)}", advice))
     return findings
 
 
 def disk(settings: Settings) -> list[Finding]:
     from shiftboss.db.layout import default_data_dir
 
-    place = settings.data_dir or default_data_dir()
-    there = next(folder for folder in (place, *place.parents) if folder.exists())
-    usage = shutil.disk_usage(there)
-    free = f"{usage.free / GB:.1f} GB free where {place} is"
+    data_dir = settings.data_dir or default_data_dir()
+    existing = next(folder for folder in (data_dir, *data_dir.parents) if folder.exists())
+    usage = shutil.disk_usage(existing)
+    free = f"{usage.free / GB:.1f} GB free on the disk of {data_dir}"
     if usage.free < GB / 2:
         return [Finding("problem", "disk", free, "free some space: a full disk stops the database")]
     if usage.free < 5 * GB and usage.free < usage.total / 20:
-        return [Finding("warning", "disk", free, "free some space soon, or shorten leader.keep_tasks_days")]
+        return [Finding("warning", "disk", free, "free some space soon, or lower leader.keep_tasks_days")]
     return [Finding("ok", "disk", free)]
 
 
@@ -98,24 +101,28 @@ async def database(db: Database) -> list[Finding]:
     findings += _settings(server) + _connections(server) + _pooler(db) + await _replica(db)
     fleet = await db.installation.identify()
     if fleet.foreign_because is not None:
-        message = f"this database is a copy: {fleet.foreign_because}; no process starts on it"
+        message = f"this database is a copy: {fleet.foreign_because}; processes refuse to start on it"
         findings.append(Finding("problem", "database", message, HINT))
-    findings += [_strange(row) for row in await look.strange_indexes()]
+    findings += [_wrong_index(row) for row in await look.strange_indexes()]
     if abs(ahead := await look.clock_difference()) > 5:
-        advice = "set both clocks by NTP; leases go by the database's, deadlines also by this one's"
+        advice = "synchronize both clocks with NTP: leases use the database's clock, deadlines use both"
         findings.append(
             Finding("warning", "clock", f"the database's clock differs by {span(abs(ahead))}", advice)
         )
     for row in await look.old_transactions():
         who = f"{row['application_name'] or 'a client'} (pid {row['pid']}, {row['state']})"
-        message = f"a transaction of {who} is open for {span(row['seconds'])}"
+        message = f"a transaction of {who} has been open for {span(row['seconds'])}"
         command = _sql(f"SELECT pg_terminate_backend({row['pid']})")
-        advice = "it keeps dead rows from being cleaned; end it:"
+        advice = "it keeps VACUUM from removing dead rows; terminate it:"
         findings.append(Finding("warning", "database", message, advice, command=command))
     for row in await look.bloat():
         message = f"{row['name']} has {row['dead']} dead rows and {row['live']} live ones"
         command = _sql(f"VACUUM {row['name']}")
-        findings.append(Finding("warning", "database", message, "is autovacuum on?", command=command))
+        findings.append(
+            Finding(
+                "warning", "database", message, "check that autovacuum keeps up, or run:", command=command
+            )
+        )
     return findings
 
 
@@ -126,16 +133,16 @@ def _sql(statement: str) -> str:
 def _settings(server: Row) -> list[Finding]:
     findings = []
     if not server["fsync"]:
-        message = "fsync is off: a crash of the machine can ruin the data"
-        findings.append(Finding("problem", "database", message, "fsync = on"))
+        message = "fsync is off: a crash of the machine can corrupt the data"
+        findings.append(Finding("problem", "database", message, "set fsync = on in postgresql.conf"))
     if not server["autovacuum"]:
-        message = "autovacuum is off: claims get slower all the time"
-        findings.append(Finding("problem", "database", message, "autovacuum = on"))
+        message = "autovacuum is off: claims become slower over time"
+        findings.append(Finding("problem", "database", message, "set autovacuum = on in postgresql.conf"))
     if server["standby"]:
-        message = "this server is a standby and cannot be written to"
-        findings.append(Finding("problem", "database", message, "use the primary"))
+        message = "this server is a read-only standby"
+        findings.append(Finding("problem", "database", message, "set database.url to the primary"))
     if server["vector"] is None:
-        message = "no pgvector: journal vectors and vectorizers are left out"
+        message = "pgvector is not installed: journal vectors and vectorizers are unavailable"
         make = (
             "have a superuser run CREATE EXTENSION vector"
             if server["vector_available"]
@@ -158,9 +165,9 @@ def _pooler(db: Database) -> list[Finding]:
         return []
     message = "connections go through a pooler"
     if Settings.load().database.direct_url:
-        return [Finding("ok", "database", f"{message}, notifications by database.direct_url")]
-    message += ", which delivers no notifications: workers look for tasks once a second"
-    return [Finding("warning", "database", message, "set database.direct_url to the server's own address")]
+        return [Finding("ok", "database", f"{message}, notifications through database.direct_url")]
+    message += ", which delivers no notifications: workers poll for tasks once a second"
+    return [Finding("warning", "database", message, "set database.direct_url to the address of the server")]
 
 
 async def _replica(db: Database) -> list[Finding]:
@@ -175,11 +182,13 @@ async def _replica(db: Database) -> list[Finding]:
         await reads.close()
     if state.in_use:
         return [Finding("ok", "replica", f"the read replica is {state.lag_seconds:.1f} s behind")]
-    advice = "page, API lists and metrics read from the primary meanwhile; see database.read_lag_seconds"
+    advice = (
+        "the dashboard, API and metrics use the primary until it catches up; see database.read_lag_seconds"
+    )
     return [Finding("warning", "replica", state.reason or "the read replica is not in use", advice)]
 
 
-def _strange(row: Row) -> Finding:
+def _wrong_index(row: Row) -> Finding:
     wanted = f"{row['table']} ({', '.join(row['wanted'])})"
     has = f"is on ({', '.join(row['columns'])})" if row["columns"] else "is missing"
     drop = f"DROP INDEX {row['name']}; " if row["columns"] else ""
@@ -201,7 +210,7 @@ async def fleet(db: Database) -> list[Finding]:
 
 
 async def _unusable(db: Database) -> list[Finding]:
-    """Rows of an older `tasks` table that no worker can take."""
+    """Report rows of an older `tasks` table that no worker can run."""
     count, rows = await db.insights.condition.unusable()
     findings = [
         Finding(
@@ -213,9 +222,7 @@ async def _unusable(db: Database) -> list[Finding]:
         for row in rows
     ]
     if count > len(rows):
-        message, command = (
-            f"{count - len(rows)} more tasks cannot run",
-            _sql("TABLE shiftboss.unusable_tasks"),
-        )
+        message = f"{count - len(rows)} more tasks cannot run"
+        command = _sql("TABLE shiftboss.unusable_tasks")
         findings.append(Finding("warning", "fleet", message, command=command))
     return findings

@@ -1,4 +1,4 @@
-"""`shiftboss slots`, `pause`, `resume`, `drain` and `restart`: the state of workers, and orders to them."""
+"""`shiftboss slots`, `pause`, `resume`, `drain` and `restart`: inspect and control workers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from shiftboss.operations import Operations
 
 Components = Annotated[list[str] | None, typer.Argument(help="workers, such as worker:processing:0")]
-Workers = Annotated[list[str], typer.Argument(help="ids of workers, as `shiftboss status` lists them")]
+Workers = Annotated[list[str], typer.Argument(help="worker ids, as listed by `shiftboss status`")]
 Queue = Annotated[str | None, typer.Option("--queue", "-q", help="all workers of this queue")]
 All = Annotated[bool, typer.Option("--all", help="all workers")]
 
@@ -27,7 +27,7 @@ COLUMNS: Columns = {
     "beat": lambda row: f"{span(row['seconds_since_beat'])} ago",
     "restarts": lambda row: row["restart_count"],
     "task": lambda row: row["current_job"],
-    "last trouble": lambda row: row["error_message"],
+    "last error": lambda row: row["error_message"],
 }
 
 slots = typer.Typer(add_completion=False)
@@ -39,16 +39,15 @@ restart = typer.Typer(add_completion=False)
 
 @slots.command()
 def _slots(as_json: Json = False) -> None:
-    """Every slot: its process, its state and how often it was restarted."""
+    """List the slots: state, process, last heartbeat and number of restarts."""
     rows = ask(lambda db: db.health.slots())
-    say_json(rows) if as_json else show_rows(
-        rows, COLUMNS, empty="no slots: `shiftboss supervise` keeps some"
-    )
+    empty = "no slots: start workers with `shiftboss supervise module:app --queue default=4`"
+    say_json(rows) if as_json else show_rows(rows, COLUMNS, empty=empty)
 
 
 @pause.command()
 def _pause(components: Components = None, queue: Queue = None, everyone: All = False) -> None:
-    """Let workers finish what they do and claim nothing new, until they are resumed."""
+    """Let workers finish their tasks but claim no new ones until they are resumed."""
     _one_choice("pause", components, queue, everyone)
     for name in act(lambda db, operations: _steer(db, operations, components, queue, paused=True)):
         typer.echo(f"{name} paused")
@@ -64,7 +63,7 @@ def _resume(components: Components = None, queue: Queue = None, everyone: All = 
 
 @drain.command()
 def _drain(workers: Workers) -> None:
-    """Let workers finish what they do and end. One that a supervisor keeps is started again: pause that.
+    """Let workers finish their tasks and exit. A supervisor restarts its workers; pause those instead.
 
     Example: shiftboss drain host-7:4711
     """
@@ -79,7 +78,7 @@ def _drain(workers: Workers) -> None:
 
 @restart.command()
 def _restart(components: Components = None, queue: Queue = None, everyone: All = False) -> None:
-    """Restart workers: each finishes its task first. The only way out of failed; the count begins again."""
+    """Restart workers after they finish their tasks. Only a restart clears `failed`; it resets the count."""
     _one_choice("restart", components, queue, everyone)
     for row in act(lambda _, operations: operations.restart_slots(me(), components or None, queue)):
         typer.echo(f"{row['component']}: {row['note']}")
@@ -88,7 +87,7 @@ def _restart(components: Components = None, queue: Queue = None, everyone: All =
 async def _steer(
     db: Database, operations: Operations, names: list[str] | None, queue: str | None, *, paused: bool
 ) -> list[str]:
-    """Pause or resume supervised workers, and those among the names that run by themselves."""
+    """Pause or resume slots by name or queue, and unsupervised workers by name."""
     slots = {row["component"] for row in await db.health.slots()}
     plain = [name for name in names or [] if name not in slots and await db.workers.get(name) is not None]
     for name in plain:
@@ -103,6 +102,6 @@ async def _steer(
 def _one_choice(verb: str, components: list[str] | None, queue: str | None, everyone: bool) -> None:
     if sum((bool(components), queue is not None, everyone)) != 1:
         raise UsageError(
-            f"say which workers to {verb}",
-            hint=f"shiftboss {verb} worker:processing:0, or --queue processing, or --all",
+            f"choose which workers to {verb}: by name, by --queue or --all",
+            hint=f"for example: shiftboss {verb} --queue processing",
         )

@@ -1,33 +1,26 @@
-"""`shiftboss health`: how each worker is, with its figures of today."""
+"""`shiftboss health`: the health of each worker and its figures for today."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from shiftboss.cli.output import Json, Row, ask, say_json, show_rows, span
 from shiftboss.model.errors import NotFound
 
-if TYPE_CHECKING:
-    from shiftboss.db import Database
-
 app = typer.Typer(add_completion=False)
 
 
 @app.command()
 def health(
-    worker_id: Annotated[str | None, typer.Argument(help="one worker; default: all of them")] = None,
+    worker_id: Annotated[str | None, typer.Argument(help="show only this worker")] = None,
     as_json: Json = False,
 ) -> None:
-    """Healthy, degraded or unhealthy; tasks held, done today, error rate, average time, CPU and memory."""
-
-    async def question(db: Database) -> list[dict[str, Any]]:
-        return await db.workers.health(worker_id)
-
-    rows = ask(question)
+    """Show each worker's status, tasks, error rate, average duration, CPU and memory."""
+    rows = ask(lambda db: db.workers.health(worker_id))
     if worker_id is not None and not rows:
-        raise NotFound(f"there is no worker {worker_id!r}", hint="`shiftboss health` shows them all")
+        raise NotFound(f"there is no worker {worker_id!r}", hint="`shiftboss health` lists the workers")
     if as_json:
         say_json(rows)
         return
@@ -44,7 +37,7 @@ def health(
             "cpu": lambda row: _used(row, "cpu_percent", " %"),
             "memory": lambda row: _used(row, "memory_mb", " MB"),
         },
-        empty="there are no workers; `shiftboss worker --help`",
+        empty="no workers: start one with `shiftboss worker module:app`",
     )
 
 

@@ -1,4 +1,4 @@
-"""`shiftboss init`: a small project that runs."""
+"""`shiftboss init`: create a small example project."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def init(
-    folder: Annotated[Path, typer.Argument(help="where; it is made if it is not there")] = Path(),
+    folder: Annotated[Path, typer.Argument(help="created if it does not exist")] = Path(),
     as_json: Json = False,
 ) -> None:
-    """Write an example project: an app with three tasks, its settings and its tests. Overwrites nothing.
+    """Create an example project: an app with three tasks, settings and tests. Never overwrites a file.
 
     Example: shiftboss init shop && cd shop && shiftboss up tasks:app
     """
@@ -28,7 +28,7 @@ def init(
         for entry in sorted((files("shiftboss.cli") / "example").iterdir(), key=lambda entry: entry.name)
     }
     if there := [name for name in contents if (folder / name).exists()]:
-        raise UsageError(f"{folder / there[0]} is already there", hint="choose another folder")
+        raise UsageError(f"{folder / there[0]} already exists", hint="choose another folder")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in contents.items():

@@ -1,4 +1,4 @@
-"""`shiftboss logs`: what a task has logged, or logs while you look."""
+"""`shiftboss logs`: show the log of a task."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ COLOURS = {"debug": "bright_black", "warning": "yellow", "error": "red", "critic
 @app.command()
 def logs(
     id: Annotated[str, typer.Argument(help="task id")],
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="stay until the task ends")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="keep printing until the task ends")] = False,
     level: LogLevel = "debug",
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object per line")] = False,
 ) -> None:
-    """Show what a task has logged, oldest first: time, level, attempt, step, logger and message.
+    """Show the log of a task, oldest line first: time, level, attempt, step, logger and message.
 
     Example: shiftboss logs 0199d3c2 --follow
     """
@@ -34,17 +34,17 @@ def logs(
         asyncio.run(_show(id, follow, logging.getLevelNamesMapping()[level.upper()], as_json))
 
 
-async def _show(word: str, follow: bool, level: int, as_json: bool) -> None:
+async def _show(prefix: str, follow: bool, level: int, as_json: bool) -> None:
     from shiftboss.db import Database
 
     async with await Database.open() as db:
-        id = (await task_ids(db, [word]))[0]
-        lines = db.logs.follow(id, level=level) if follow else _kept(db, id, level)
+        id = (await task_ids(db, [prefix]))[0]
+        lines = db.logs.follow(id, level=level) if follow else _stored(db, id, level)
         async for row in lines:
             say_json(row, line=True) if as_json else _print(row)
 
 
-async def _kept(db: Database, id: Any, level: int) -> Any:
+async def _stored(db: Database, id: Any, level: int) -> Any:
     after = 0
     while rows := await db.logs.read(id, after, level=level):
         for row in rows:

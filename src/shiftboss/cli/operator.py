@@ -1,4 +1,4 @@
-"""What commands that change the fleet share: who acts, and the operations on an open database."""
+"""Helpers for commands that change the fleet: the acting user, and operations on an open database."""
 
 from __future__ import annotations
 
@@ -23,24 +23,27 @@ Ops = TypeVar("Ops")
 
 
 def me() -> Principal:
-    """The operating system's user. Access to the database allows everything; the audit log says who acted."""
+    """Return the operating system's user as an admin, because database access already allows everything.
+
+    The audit log records this name.
+    """
     return Principal(f"cli:{getpass.getuser()}", Role.ADMIN, source=f"cli@{socket.gethostname()}")
 
 
 def act(do: Callable[[Database, Operations], Awaitable[T]]) -> T:
-    """What an operation on an open database answers."""
+    """Open the database, run `do` with its operations and return the result."""
     from shiftboss.operations import Operations
 
-    async def answer() -> T:
+    async def run() -> T:
         async with operating(Operations) as (db, operations):
             return await do(db, operations)
 
-    return asyncio.run(answer())
+    return asyncio.run(run())
 
 
 @asynccontextmanager
 async def operating(kind: Callable[[Database, Settings], Ops]) -> AsyncIterator[tuple[Database, Ops]]:
-    """An open database and operations on it: `async with operating(Operations) as (db, operations)`."""
+    """Open the database and operations on it: `async with operating(Operations) as (db, operations)`."""
     from shiftboss.db import Database
     from shiftboss.model.settings import Settings
 
@@ -52,4 +55,4 @@ def run_id(text: str) -> UUID:
     try:
         return UUID(text)
     except ValueError:
-        raise UsageError(f"{text!r} is not a run id", hint="`shiftboss runs list` shows them") from None
+        raise UsageError(f"{text!r} is not a run id", hint="`shiftboss runs list` lists the runs") from None

@@ -1,4 +1,4 @@
-"""How commands speak: tables on a terminal, tab-separated lines on a pipe, JSON when asked."""
+"""Output of commands: tables on a terminal, tab-separated lines on a pipe, JSON with --json."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Columns = Mapping[str, Callable[[Row], Any]]
 Json = Annotated[bool, typer.Option("--json", help="print JSON")]
 LogLevel = Annotated[
     Literal["debug", "info", "warning", "error"],
-    typer.Option("--log-level", case_sensitive=False, help="how much is logged"),
+    typer.Option("--log-level", case_sensitive=False, help="minimum log level"),
 ]
 LONGEST_SPAN = timedelta(days=36_500)
 
@@ -41,14 +41,14 @@ COLOURS = {
 
 
 def ask(question: Callable[[Database], Awaitable[T]]) -> T:
-    """The answer of an open database."""
+    """Open the database, run `question` on it and return the result."""
     from shiftboss.db import Database
 
-    async def answer() -> T:
+    async def run() -> T:
         async with await Database.open() as db:
             return await question(db)
 
-    return asyncio.run(answer())
+    return asyncio.run(run())
 
 
 def on_terminal() -> bool:
@@ -56,9 +56,9 @@ def on_terminal() -> bool:
 
 
 def confirm(question: str) -> None:
-    """Go on only if the user says yes; where nobody can answer, ask for --yes instead."""
+    """Ask the user for confirmation and abort without it. Raise UsageError if there is no terminal."""
     if not sys.stdin.isatty():
-        raise UsageError("nobody can confirm this here", hint=f"add --yes to answer: {question}")
+        raise UsageError(f"cannot ask without a terminal: {question}", hint="add --yes to confirm")
     typer.confirm(question, abort=True)
 
 
@@ -69,7 +69,7 @@ def console() -> Console:
 
 
 def say_json(value: Any, *, line: bool = False) -> None:
-    """One JSON document; with `line` on one line of its own, for streams."""
+    """Print one JSON document: indented, or on a single line with `line`."""
     import orjson
 
     options = orjson.OPT_NON_STR_KEYS | (0 if line else orjson.OPT_INDENT_2)
@@ -83,7 +83,7 @@ def _plain(value: Any) -> Any:
 
 
 def show_rows(rows: Iterable[Row], columns: Columns, *, empty: str = "") -> None:
-    """A table on a terminal; on a pipe one line per row, values separated by tabs, without a heading."""
+    """Print a table on a terminal, or tab-separated lines without a heading on a pipe."""
     lines = [[text(value(row)) for value in columns.values()] for row in rows]
     if not on_terminal():
         for line in lines:
@@ -108,7 +108,7 @@ def coloured(word: str) -> str:
 
 
 def text(value: Any) -> str:
-    """A value as people read it."""
+    """Format a value for people."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -123,7 +123,7 @@ def text(value: Any) -> str:
 
 
 def span(seconds: float | None) -> str:
-    """A length of time in one or two units."""
+    """Format a duration in its most readable unit."""
     if seconds is None:
         return ""
     if seconds < 1:
@@ -135,7 +135,7 @@ def span(seconds: float | None) -> str:
 
 
 async def task_ids(db: Database, words: Sequence[str]) -> list[UUID]:
-    """The tasks that the words mean: whole ids, or enough first characters to tell one."""
+    """Resolve whole task ids and unique prefixes of task ids."""
     return [await _task_id(db, word) for word in words]
 
 
@@ -144,24 +144,24 @@ async def _task_id(db: Database, word: str) -> UUID:
         return UUID(word)
     except ValueError:
         found = await db.insights.tasks.starting_with(word)
-    hint = "`shiftboss tasks list` shows them"
     if not found:
-        raise NotFound(f"there is no task {word}", hint=hint)
+        raise NotFound(f"there is no task {word}", hint="`shiftboss tasks list` lists tasks")
     if len(found) > 1:
-        raise UsageError(f"several tasks begin with {word}", hint="give more characters")
+        raise UsageError(f"more than one task id starts with {word}", hint="add more characters of the id")
     return found[0]
 
 
 def parse_span(word: str) -> timedelta:
-    """`30s`, `5m`, `2h`, `7d`, or seconds."""
+    """Parse a duration such as `30s`, `5m`, `2h` or `7d`. A plain number means seconds."""
     units = {"s": 1, "m": 60, "h": 3600, "d": 86400}
     number, unit = (word[:-1], units[word[-1]]) if word[-1:] in units else (word, 1)
+    hint = "for example: 30s, 5m, 2h, 7d"
     try:
         length = timedelta(seconds=float(number) * unit)
     except (ValueError, OverflowError):
-        raise UsageError(f"{word!r} is not a length of time", hint="for example: 30s, 5m, 2h, 7d") from None
+        raise UsageError(f"{word!r} is not a duration", hint=hint) from None
     if length < timedelta():
-        raise UsageError(f"{word!r} is less than nothing", hint="for example: 30s, 5m, 2h, 7d")
+        raise UsageError(f"{word!r} is negative", hint=hint)
     if length > LONGEST_SPAN:
-        raise UsageError(f"{word!r} is more than a hundred years", hint="for example: 30s, 5m, 2h, 7d")
+        raise UsageError(f"{word!r} is longer than a hundred years", hint=hint)
     return length

@@ -1,4 +1,4 @@
-"""`shiftboss queues`: what waits where; pause, resume and limit a queue or a task type."""
+"""`shiftboss queues`: list queues; pause, resume and limit a queue or a task type."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Queues: list, pause, resume, limit, age.", add_completion=False, no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(help="the queue; with --type the task type")]
+Name = Annotated[str, typer.Argument(help="the queue, or with --type the task type")]
 ByType = Annotated[bool, typer.Option("--type", help="NAME is a task type, not a queue")]
 
 COLUMNS: Columns = {
@@ -35,7 +35,7 @@ COLUMNS: Columns = {
 
 @app.command("list")
 def list_(as_json: Json = False) -> None:
-    """Every queue that has tasks, workers, a pause or a limit."""
+    """List every queue that has tasks or workers, is paused or has limits."""
     rows = ask(lambda db: db.insights.fleet.queues(fresh=True))
     say_json(rows) if as_json else show_rows(rows, COLUMNS, empty="no queues yet")
 
@@ -47,20 +47,20 @@ def pause(
     reason: Annotated[str | None, typer.Option("--reason", help="shown by `shiftboss why`")] = None,
     as_json: Json = False,
 ) -> None:
-    """Hold back what waits; what runs goes on."""
+    """Pause a queue or task type: waiting tasks stay queued, running tasks continue."""
 
     async def do(db: Database, operations: Operations) -> bool:
         await _require(db, name, by_type)
         return await operations.pause_queue(me(), name, reason, _kind(by_type))
 
-    _tell(name, "paused", "was paused already", act(do), as_json)
+    _report(name, "paused", "was already paused", act(do), as_json)
 
 
 @app.command()
 def resume(name: Name, by_type: ByType = False, as_json: Json = False) -> None:
-    """Let it go on."""
+    """Resume a paused queue or task type."""
     changed = act(lambda _, operations: operations.resume_queue(me(), name, _kind(by_type)))
-    _tell(name, "resumed", "was not paused", changed, as_json)
+    _report(name, "resumed", "was not paused", changed, as_json)
 
 
 @app.command()
@@ -68,46 +68,43 @@ def limit(
     name: Name,
     by_type: ByType = False,
     running: Annotated[
-        int | None, typer.Option("--running", min=0, help="most at a time, fleet-wide")
+        int | None, typer.Option("--running", min=0, help="maximum running at a time, fleet-wide")
     ] = None,
     per_key: Annotated[
-        int | None, typer.Option("--per-key", min=1, help="most at a time per concurrency key (--type)")
+        int | None,
+        typer.Option("--per-key", min=1, help="maximum running per concurrency key (needs --type)"),
     ] = None,
-    rate: Annotated[int | None, typer.Option("--rate", min=1, help="most started per period")] = None,
-    per: Annotated[str, typer.Option("--per", help="the period of --rate, as in 1m")] = "1m",
+    rate: Annotated[int | None, typer.Option("--rate", min=1, help="maximum started per period")] = None,
+    per: Annotated[str, typer.Option("--per", help="the period of --rate, such as 1m")] = "1m",
     each: Annotated[
-        str | None, typer.Option("--each", help="key or tenant: each has the whole --rate to itself")
+        str | None, typer.Option("--each", help="apply --rate separately to each key or tenant")
     ] = None,
     none: Annotated[bool, typer.Option("--none", help="remove all limits")] = False,
     reset: Annotated[
-        bool, typer.Option("--reset", help="forget what was set by hand; limits in code hold again")
+        bool, typer.Option("--reset", help="remove limits set by hand; limits in code apply again")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Limit a queue or a task type over the whole fleet; with no option, show its limits.
+    """Limit a queue or a task type across the whole fleet. Without options, show its limits.
 
-    The options given replace all limits of NAME.
+    The given options replace all existing limits of NAME.
 
     Example: shiftboss queues limit mail --rate 100 --per 1m
     """
     if per_key is not None and not by_type:
-        raise UsageError("--per-key is a limit of a task type", hint=f"shiftboss queues limit --type {name}")
+        hint = f"shiftboss queues limit --type {name} --per-key {per_key}"
+        raise UsageError("--per-key applies to task types only", hint=hint)
     figures = {"--running": running, "--per-key": per_key, "--rate": rate}
     given = [option for option, value in figures.items() if value is not None]
     given += [option for option, on in (("--none", none), ("--reset", reset)) if on]
     if each is not None and (each not in ("key", "tenant") or rate is None):
-        raise UsageError(f"--each {each} is not possible", hint="--rate 100 --each key, or --each tenant")
+        message = f"--each needs --rate and one of key, tenant, not {each!r}"
+        raise UsageError(message, hint="for example: --rate 100 --each tenant")
     if (none or reset) and len(given) > 1:
-        raise UsageError(f"{given[-1]} contradicts {given[0]}", hint="use one of them")
+        raise UsageError(f"{given[-1]} cannot be combined with {given[0]}", hint="use one of them")
     if reset:
         changed = act(lambda _, operations: operations.reset_limit(me(), name, _kind(by_type)))
-        _tell(
-            name,
-            "reset: limits in code hold, if there are any",
-            "had no limits set by hand",
-            changed,
-            as_json,
-        )
+        _report(name, "reset: limits in code apply", "had no limits set by hand", changed, as_json)
         return
     if not given:
         _show_limits(name, by_type, as_json)
@@ -122,23 +119,23 @@ def limit(
         )
 
     act(do)
-    _tell(name, "no longer limited" if none else "limited", "", True, as_json)
+    _report(name, "no longer limited" if none else "limited", "", True, as_json)
 
 
 @app.command()
 def age(
     every: Annotated[
-        str | None, typer.Argument(help="how long a task waits for one more point, as in 10m")
+        str | None, typer.Argument(help="waiting time that raises the priority by one, such as 10m")
     ] = None,
-    off: Annotated[bool, typer.Option("--off", help="priorities do not age any more")] = False,
+    off: Annotated[bool, typer.Option("--off", help="stop ageing")] = False,
     as_json: Json = False,
 ) -> None:
-    """Let priorities age, so that no task starves behind more urgent ones; with no option, show how.
+    """Raise the priority of waiting tasks over time, so that none starves. Without options, show the setting.
 
     Example: shiftboss queues age 10m
     """
     if every is not None and off:
-        raise UsageError("--off contradicts a time", hint="use one of them")
+        raise UsageError("--off cannot be combined with a duration", hint="use one of them")
     if every is not None or off:
         wanted = None if every is None else parse_span(every)
         act(lambda _, operations: operations.set_ageing(me(), wanted))
@@ -171,22 +168,21 @@ def _show_limits(name: str, by_type: bool, as_json: bool) -> None:
     if as_json:
         say_json({"name": name, **limits})
         return
-    told = [f"{limits['max_running']} running at a time"] if limits["max_running"] is not None else []
-    told += [f"{limits['max_per_key']} per key"] if limits["max_per_key"] is not None else []
-    each = f" for each {limits['rate_per']}" if limits["rate_per"] in ("key", "tenant") else ""
-    told += (
-        [f"{limits['rate']} per {span(limits['rate_seconds'])}{each}"] if limits["rate"] is not None else []
-    )
-    typer.echo(f"{name}: {', '.join(told) or 'no limits'}{_source(limits)}")
+    parts = [f"{limits['max_running']} running at a time"] if limits["max_running"] is not None else []
+    parts += [f"{limits['max_per_key']} per key"] if limits["max_per_key"] is not None else []
+    if limits["rate"] is not None:
+        each = f" for each {limits['rate_per']}" if limits["rate_per"] in ("key", "tenant") else ""
+        parts.append(f"{limits['rate']} per {span(limits['rate_seconds'])}{each}")
+    typer.echo(f"{name}: {', '.join(parts) or 'no limits'}{_source(limits)}")
     option = "--type " if by_type else ""
-    typer.echo(f"change it: shiftboss queues limit {option}{name} --running 10, or --none", err=True)
+    typer.echo(f"to change: shiftboss queues limit {option}{name} --running 10, or --none", err=True)
 
 
 def _source(limits: Row) -> str:
-    """Whose limits these are, where that can be more than one."""
+    """Say where the limits come from, if they could come from more than one place."""
     if limits["limits_set_by"] == "code":
         return " (in code)"
-    return " (set by hand, instead of those in code)" if limits["limits_in_code"] else ""
+    return " (set by hand, overriding limits in code)" if limits["limits_in_code"] else ""
 
 
 def _kind(by_type: bool) -> Literal["queue", "task_type"]:
@@ -194,7 +190,7 @@ def _kind(by_type: bool) -> Literal["queue", "task_type"]:
 
 
 async def _require(db: Database, name: str, by_type: bool) -> None:
-    """A name that nobody has heard of is a slip more often than a plan: near ones are offered."""
+    """Reject an unknown name that resembles a known one: it is probably a typo."""
     rows = await db.insights.fleet.queues(fresh=True)
     known = await db.insights.tasks.types() if by_type else [row["name"] for row in rows]
     near = get_close_matches(name, known, n=1)
@@ -203,7 +199,7 @@ async def _require(db: Database, name: str, by_type: bool) -> None:
         raise UsageError(f"there is no {what} {name!r}", hint=f"did you mean {near[0]}?")
 
 
-def _tell(name: str, done: str, not_done: str, changed: bool, as_json: bool) -> None:
+def _report(name: str, done: str, not_done: str, changed: bool, as_json: bool) -> None:
     if as_json:
         say_json({"name": name, "changed": changed})
     else:

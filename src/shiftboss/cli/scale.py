@@ -1,4 +1,4 @@
-"""`shiftboss scale`: how many workers there should be, or what the autoscaler would make of a load."""
+"""`shiftboss scale`: set the number of workers, or simulate the autoscaler."""
 
 from __future__ import annotations
 
@@ -21,35 +21,40 @@ app = typer.Typer(add_completion=False)
 def scale(
     words: Annotated[
         list[str] | None,
-        typer.Argument(help="how many workers: 8, or queue=count; with --auto, queues", metavar="COUNT"),
+        typer.Argument(help="number of workers: 8, or queue=count; with --auto, queues", metavar="COUNT"),
     ] = None,
     auto: Annotated[
         bool | None,
-        typer.Option("--auto/--no-auto", help="let the leader choose the number of workers of these queues"),
+        typer.Option("--auto/--no-auto", help="let the leader set the number of workers of these queues"),
     ] = None,
     keys: Annotated[
         list[str] | None,
-        typer.Option("--set", help="a setting of the autoscaler for these queues, as key=value; repeatable"),
+        typer.Option("--set", help="an autoscaler setting for these queues, as key=value; repeatable"),
     ] = None,
-    show: Annotated[bool, typer.Option("--list", help="show the settings of the autoscaler")] = False,
-    host: Annotated[str | None, typer.Option("--host", help="on which host, if there are several")] = None,
+    show: Annotated[bool, typer.Option("--list", help="list the autoscaler settings")] = False,
+    host: Annotated[
+        str | None, typer.Option("--host", help="the host to scale, if there is more than one")
+    ] = None,
     simulate: Annotated[
-        Path | None, typer.Option("--simulate", help="write a picture of what the autoscaler would do")
+        Path | None, typer.Option("--simulate", help="write a chart of what the autoscaler would do")
     ] = None,
     pattern: Annotated[
-        str, typer.Option("--pattern", help="made load: steady, ramp, burst or day")
+        str, typer.Option("--pattern", help="generated load: steady, ramp, burst or day")
     ] = "burst",
     load: Annotated[
-        Path | None, typer.Option("--load", help="recorded load: a file of arrivals, one second a line")
+        Path | None,
+        typer.Option("--load", help="recorded load: a file with the arrivals of each second, one per line"),
     ] = None,
-    rate: Annotated[float, typer.Option("--rate", help="made load: tasks a second", min=0)] = 5.0,
-    minutes: Annotated[int, typer.Option("--minutes", help="made load: how long", min=1, max=10_000)] = 60,
+    rate: Annotated[float, typer.Option("--rate", help="generated load: tasks per second", min=0)] = 5.0,
+    minutes: Annotated[
+        int, typer.Option("--minutes", help="generated load: duration", min=1, max=10_000)
+    ] = 60,
     task_seconds: Annotated[
-        float, typer.Option("--task-seconds", help="how long a task takes", min=0.001, max=1_000_000)
+        float, typer.Option("--task-seconds", help="duration of a task", min=0.001, max=1_000_000)
     ] = 2.0,
-    slots: Annotated[int, typer.Option("--slots", help="tasks at a time of a worker", min=1)] = 1,
+    slots: Annotated[int, typer.Option("--slots", help="tasks that a worker runs at a time", min=1)] = 1,
 ) -> None:
-    """Start or end workers: superfluous ones finish what they hold first. Or try the autoscaler's settings.
+    """Start or stop workers, or simulate the autoscaler. Workers finish their tasks before they stop.
 
     Example: shiftboss scale 8, or shiftboss scale emails=8
 
@@ -64,7 +69,7 @@ def scale(
     elif auto is not None or keys:
         asyncio.run(_set_autoscale(words or [], _given(auto, keys or [])))
     elif not words:
-        raise UsageError("how many workers?", hint="shiftboss scale 8, or shiftboss scale --simulate FILE")
+        raise UsageError("the number of workers is missing", hint="for example: shiftboss scale 8")
     else:
         asyncio.run(_scale(words, host))
 
@@ -83,7 +88,7 @@ async def _scale(words: list[str], host: str | None) -> None:
 
 
 def _given(auto: bool | None, keys: list[str]) -> dict[str, str | bool]:
-    """`["max_workers=20"]` as `{"max_workers": "20"}`, with `enabled`."""
+    """Parse `["max_workers=20"]` as `{"max_workers": "20"}`, and add `enabled`."""
     given: dict[str, str | bool] = {}
     for word in keys:
         key, equals, value = word.partition("=")
@@ -98,10 +103,10 @@ async def _set_autoscale(queues: list[str], given: dict[str, str | bool]) -> Non
     from shiftboss.operations import Operations
 
     if not queues:
-        raise UsageError("of which queue?", hint="for example: shiftboss scale emails --auto")
+        raise UsageError("the queue is missing", hint="for example: shiftboss scale emails --auto")
     async with operating(Operations) as (_, operations):
         for queue in queues:
-            _tell(await operations.set_autoscale(me(), queue, dict(given)))
+            _print(await operations.set_autoscale(me(), queue, dict(given)))
 
 
 async def _show() -> None:
@@ -111,27 +116,30 @@ async def _show() -> None:
     async with await Database.open() as db:
         rows = await stored_autoscale(db)
     for row in rows:
-        _tell(row)
+        _print(row)
     if not rows:
-        typer.echo("no queue is scaled by the leader; `shiftboss scale QUEUE --auto` begins")
+        typer.echo("no queue is autoscaled; turn it on with `shiftboss scale QUEUE --auto`")
 
 
-def _tell(settings: AutoscaleSettings) -> None:
+def _print(settings: AutoscaleSettings) -> None:
     values = settings.model_dump(exclude={"queue", "enabled"})
     words = " ".join(f"{key}={value:g}" for key, value in values.items())
-    typer.echo(f"{settings.queue}: {'scaled by the leader' if settings.enabled else 'not scaled'}; {words}")
+    typer.echo(f"{settings.queue}: {'autoscaled' if settings.enabled else 'not autoscaled'}; {words}")
 
 
 async def _only_queue(db: Database) -> str:
-    """The queue that is meant when none is named."""
+    """Return the supervised queue if there is exactly one, or raise UsageError."""
     rows = await db.fetch(
         "SELECT DISTINCT jsonb_object_keys(slots) AS queue FROM shiftboss.supervisors ORDER BY 1"
     )
     queues: list[str] = [row["queue"] for row in rows]
     if len(queues) == 1:
         return queues[0]
-    named = ", ".join(queues) if queues else "none: `shiftboss supervise` keeps workers"
-    raise UsageError(f"of which queue? There are {named}", hint="for example: shiftboss scale default=8")
+    if not queues:
+        hint = "start a supervisor: shiftboss supervise module:app --queue default=4"
+        raise UsageError("there are no supervised queues to scale", hint=hint)
+    message = f"name the queue to scale: {', '.join(queues)}"
+    raise UsageError(message, hint=f"for example: shiftboss scale {queues[0]}=8")
 
 
 def _simulate(
@@ -147,13 +155,13 @@ def _simulate(
     from shiftboss.model.settings import Settings
 
     if not path.parent.is_dir():
-        raise UsageError(f"there is no directory {path.parent}", hint="make it, or name another file")
+        raise UsageError(f"there is no directory {path.parent}", hint="create it, or choose another file")
     settings: AutoscaleSettings = Settings.load().autoscale
     arrivals = recorded_load(load) if load is not None else made_load(pattern, minutes * 60, rate)
     if not arrivals:
-        raise UsageError(f"there are no figures in {load}", hint="one number of arrivals a line")
-    moments = simulate(settings, arrivals, task_seconds, slots)
-    plot(moments, path, settings)
-    most, mean = max(m.workers for m in moments), sum(m.workers for m in moments) / len(moments)
-    deepest = max(m.depth for m in moments)
-    typer.echo(f"{path}: at most {most} workers, {mean:.1f} on average; at most {deepest} tasks waited")
+        raise UsageError(f"{load} contains no numbers", hint="write the arrivals of each second on a line")
+    steps = simulate(settings, arrivals, task_seconds, slots)
+    plot(steps, path, settings)
+    most, mean = max(step.workers for step in steps), sum(step.workers for step in steps) / len(steps)
+    deepest = max(step.depth for step in steps)
+    typer.echo(f"{path}: at most {most} workers, {mean:.1f} on average; at most {deepest} waiting tasks")

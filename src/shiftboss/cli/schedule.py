@@ -1,4 +1,4 @@
-"""`shiftboss schedule`: tasks that are enqueued again and again."""
+"""`shiftboss schedule`: tasks that are enqueued on a cron schedule."""
 
 from __future__ import annotations
 
@@ -10,16 +10,14 @@ from shiftboss.cli.operator import act, me
 from shiftboss.cli.output import Json, ask, say_json, show_rows
 from shiftboss.model.errors import UsageError
 
-app = typer.Typer(
-    help="Schedules: fired once per tick by the leader of the coordinators.", add_completion=False
-)
+app = typer.Typer(help="Cron schedules. The leader enqueues each task once per tick.", add_completion=False)
 Name = Annotated[str, typer.Argument(help="the schedule's name")]
 Missed = Literal["latest", "all", "skip"]
 
 
 @app.command("list")
 def list_(as_json: Json = False) -> None:
-    """Every schedule, its next tick and its last."""
+    """List the schedules with their next and last ticks."""
     rows = ask(lambda db: db.schedules.all())
     if as_json:
         say_json(rows)
@@ -35,26 +33,31 @@ def list_(as_json: Json = False) -> None:
             "last": lambda row: row["last_tick"],
             "missed": lambda row: row["missed"],
         },
-        empty="there are no schedules; `shiftboss schedule add --help`",
+        empty="no schedules: see `shiftboss schedule add --help`",
     )
 
 
 @app.command()
 def add(
     name: Name,
-    cron: Annotated[str, typer.Argument(help="when, as in '*/5 * * * *'")],
-    task_type: Annotated[str, typer.Argument(help="which handler to run")],
-    params: Annotated[str, typer.Option("--params", help="its arguments, as a JSON object")] = "{}",
+    cron: Annotated[str, typer.Argument(help="the cron expression, such as '*/5 * * * *'")],
+    task_type: Annotated[str, typer.Argument(help="the task type to enqueue")],
+    params: Annotated[str, typer.Option("--params", help="the task's arguments, as a JSON object")] = "{}",
     queue: Annotated[str | None, typer.Option("--queue", "-q")] = None,
-    tenant: Annotated[str | None, typer.Option("--tenant", help="on whose account it is")] = None,
+    tenant: Annotated[
+        str | None, typer.Option("--tenant", help="the tenant that the tasks belong to")
+    ] = None,
     requires: Annotated[
-        str | None, typer.Option("--requires", help="what its worker must have, as in '{\"gpu\": true}'")
+        str | None,
+        typer.Option("--requires", help="capabilities a worker must have, such as '{\"gpu\": true}'"),
     ] = None,
     priority: Annotated[int | None, typer.Option("--priority", min=0, max=100)] = None,
-    timezone: Annotated[str, typer.Option("--timezone", "-z", help="whose clock it goes by")] = "UTC",
-    missed: Annotated[Missed, typer.Option("--missed", help="what becomes of late ticks")] = "latest",
+    timezone: Annotated[
+        str, typer.Option("--timezone", "-z", help="the time zone of the cron expression")
+    ] = "UTC",
+    missed: Annotated[Missed, typer.Option("--missed", help="which missed ticks to fire")] = "latest",
 ) -> None:
-    """Add a schedule, or change the one of that name.
+    """Add a schedule, or replace the one with the same name.
 
     Example: shiftboss schedule add nightly '0 3 * * *' cleanup --timezone Europe/Madrid
     """
@@ -70,21 +73,21 @@ def add(
 
 @app.command()
 def remove(name: Name) -> None:
-    """Take a schedule away; tasks that it made stay."""
+    """Remove a schedule. Tasks that it has already enqueued stay."""
     act(lambda _, operations: operations.remove_schedule(me(), name))
     typer.echo(f"{name}: removed")
 
 
 @app.command()
 def pause(name: Name) -> None:
-    """Fire it no more, until it is resumed."""
+    """Pause a schedule until it is resumed."""
     act(lambda _, operations: operations.pause_schedule(me(), name))
     typer.echo(f"{name}: paused")
 
 
 @app.command()
 def resume(name: Name) -> None:
-    """Go on from the next tick; those that passed are not made up for."""
+    """Resume a schedule from its next tick. Ticks missed while paused are not fired."""
     act(lambda _, operations: operations.resume_schedule(me(), name))
     typer.echo(f"{name}: resumed")
 
@@ -92,10 +95,11 @@ def resume(name: Name) -> None:
 def _object(text: str, option: str = "--params") -> dict[str, Any]:
     import orjson
 
+    example = "'{\"gpu\": true}'" if option == "--requires" else "'{\"days\": 7}'"
     try:
         value = orjson.loads(text)
     except ValueError as error:
-        raise UsageError(f"{option} is not JSON: {error}") from None
+        raise UsageError(f"{option} is not JSON: {error}", hint=f"for example: {option} {example}") from None
     if not isinstance(value, dict):
-        raise UsageError(f"{option} must be a JSON object", hint="for example: --params '{\"days\": 7}'")
+        raise UsageError(f"{option} must be a JSON object", hint=f"for example: {option} {example}")
     return value

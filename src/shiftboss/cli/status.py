@@ -1,4 +1,4 @@
-"""`shiftboss status`: the whole fleet on one screen."""
+"""`shiftboss status`: show the whole fleet on one screen."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ QUEUES: Columns = {
 
 @app.command()
 def status(
-    watch: Annotated[bool, typer.Option("--watch", help="stay and show every change")] = False,
-    every: Annotated[float, typer.Option("--every", min=0.1, help="seconds between looks of --watch")] = 1.0,
+    watch: Annotated[bool, typer.Option("--watch", help="keep updating the screen")] = False,
+    every: Annotated[float, typer.Option("--every", min=0.1, help="seconds between updates")] = 1.0,
     as_json: Json = False,
 ) -> None:
-    """Tasks, queues, workers, rates and alerts on one screen.
+    """Show tasks, queues, workers, rates and alerts on one screen.
 
-    Exit code: 0, also when there are alerts; `shiftboss doctor` is for scripts that ask if all is well.
+    Exit code: always 0, even if there are alerts. Use `shiftboss doctor` for health checks in scripts.
     """
     if watch:
         with suppress(KeyboardInterrupt):
@@ -57,7 +57,7 @@ def status(
 
 
 async def gather(db: Database) -> dict[str, Any]:
-    """Everything the screen shows, made for this look."""
+    """Read everything that the screen shows, bypassing caches."""
     insights = db.insights
     points = await insights.series.throughput(RECENT, RECENT)
     return {
@@ -71,7 +71,7 @@ async def gather(db: Database) -> dict[str, Any]:
 
 
 def summary(data: dict[str, Any]) -> str:
-    """The figures in one line."""
+    """Return the main figures as one line."""
     tasks, rate = data["tasks"], data["rate"]
     words = [f"{tasks[f'{name}_tasks']} {name}" for name in ("queued", "running", "completed", "failed")]
     if rate is not None:

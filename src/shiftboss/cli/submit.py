@@ -1,4 +1,4 @@
-"""`shiftboss submit`: put one task into the queue from a shell."""
+"""`shiftboss submit`: enqueue one task from a shell."""
 
 from __future__ import annotations
 
@@ -24,23 +24,25 @@ app = typer.Typer(add_completion=False)
 def submit(
     task_type: Annotated[str, typer.Argument(help="the task's name, such as shop.greet")],
     arguments: Annotated[
-        list[str] | None, typer.Argument(help="its arguments as name=value; values may be JSON")
+        list[str] | None, typer.Argument(help="arguments as name=value; values may be JSON")
     ] = None,
     params: Annotated[str | None, typer.Option("--params", help="arguments as JSON; - reads stdin")] = None,
     target: Annotated[
-        str | None, typer.Option("--app", help="module:app to check name and arguments against")
+        str | None, typer.Option("--app", help="check the name and arguments against this module:app")
     ] = None,
     queue: Annotated[str | None, typer.Option("--queue", "-q")] = None,
     priority: Annotated[int | None, typer.Option("--priority", min=0, max=100)] = None,
-    delay: Annotated[str | None, typer.Option("--delay", help="not before, as in 30s, 5m, 2h")] = None,
-    dedup_key: Annotated[str | None, typer.Option("--dedup-key", help="only one live task of this")] = None,
+    delay: Annotated[str | None, typer.Option("--delay", help="earliest start, such as 30s, 5m, 2h")] = None,
+    dedup_key: Annotated[
+        str | None, typer.Option("--dedup-key", help="skip if an unfinished task has this key")
+    ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="wait for the result and print it")] = False,
-    timeout: Annotated[float | None, typer.Option("--timeout", help="seconds to wait at most")] = None,
+    timeout: Annotated[float | None, typer.Option("--timeout", help="maximum seconds to wait")] = None,
     as_json: Json = False,
 ) -> None:
-    """Enqueue a task; print its id, or with --wait its result.
+    """Enqueue a task and print its id, or with --wait its result.
 
-    Exit codes with --wait: 0 complete, 8 failed or cancelled, 9 not in time.
+    Exit codes with --wait: 0 complete, 8 failed or cancelled, 9 timed out.
 
     Example: shiftboss submit shop.greet name=World --wait
     """
@@ -89,7 +91,7 @@ async def _submit(
 
 
 def read_arguments(words: Sequence[str], params: str | None) -> dict[str, Any]:
-    """`name=World count=3` as {"name": "World", "count": 3}."""
+    """Parse `name=World count=3` as {"name": "World", "count": 3}, merged into the JSON object `params`."""
     import orjson
 
     named: Any = {}
@@ -106,7 +108,7 @@ def read_arguments(words: Sequence[str], params: str | None) -> dict[str, Any]:
 
 
 def _word(word: str) -> tuple[str, str, Any]:
-    """`count=3` as ("count", "3", 3): the name, the text, and the text as JSON if it is that."""
+    """Parse `count=3` as ("count", "3", 3): the name, the text, and the text decoded as JSON if possible."""
     import orjson
 
     name, equals, text = word.partition("=")
@@ -127,7 +129,7 @@ def _checked(target: str, task_type: str, named: dict[str, Any], terms: dict[str
 
 
 async def _texts(db: Database, task_type: str, words: Sequence[str]) -> Mapping[str, str]:
-    """Values such as `zip=01234` or `name=7` as the text they are, where the task takes text only."""
+    """Return the values that must stay text: `name=7` if the task's schema accepts only a string."""
     from shiftboss.model.arguments import fits
 
     published = await db.schemas.get(task_type)

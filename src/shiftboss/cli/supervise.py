@@ -1,4 +1,4 @@
-"""`shiftboss supervise`: keep the workers of this host alive."""
+"""`shiftboss supervise`: keep the worker processes of this host running."""
 
 from __future__ import annotations
 
@@ -19,24 +19,25 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def supervise(
-    target: Annotated[str | None, typer.Argument(help="where the handlers are, as module:app")] = None,
-    app_option: Annotated[str | None, typer.Option("--app", hidden=True)] = None,  # as 0.1.0 spelled it
+    target: Annotated[str | None, typer.Argument(help="your app, as module:app")] = None,
+    app_option: Annotated[str | None, typer.Option("--app", hidden=True)] = None,  # the spelling of 0.1.0
     queue: Annotated[
-        list[str] | None, typer.Option("--queue", "-q", help="slots to keep, as queue=count; repeatable")
+        list[str] | None,
+        typer.Option("--queue", "-q", help="worker processes to keep, as queue=count; repeatable"),
     ] = None,
-    host: Annotated[str | None, typer.Option("--host", help="this host's name in the fleet")] = None,
+    host: Annotated[str | None, typer.Option("--host", help="the name of this host in the fleet")] = None,
     max_memory_mb: Annotated[
-        int | None, typer.Option("--max-memory-mb", min=1, help="replace a process over this")
+        int | None, typer.Option("--max-memory-mb", min=1, help="replace a process that uses more memory")
     ] = None,
     max_tasks: Annotated[
-        int | None, typer.Option("--max-tasks", min=1, help="replace a process after so many tasks")
+        int | None, typer.Option("--max-tasks", min=1, help="replace a process after this many tasks")
     ] = None,
     max_age_seconds: Annotated[
-        float | None, typer.Option("--max-age-seconds", help="replace a process after so long")
+        float | None, typer.Option("--max-age-seconds", help="replace a process after this time")
     ] = None,
     log_level: LogLevel = "info",
 ) -> None:
-    """Keep a process alive in every slot until Ctrl-C; then let them finish.
+    """Keep a worker process running in every slot. Ctrl-C lets them finish their tasks and stops them.
 
     Example: shiftboss supervise mymodule:app --queue processing=4 --queue calibration=1
     """
@@ -46,7 +47,7 @@ def supervise(
     target = target or app_option
     if target is None:
         raise UsageError(
-            "no app was named", hint="for example: shiftboss supervise mymodule:app --queue mail=2"
+            "the app is missing", hint="for example: shiftboss supervise mymodule:app --queue mail=2"
         )
     chosen: dict[str, Any] = {
         "host": host,
@@ -59,13 +60,13 @@ def supervise(
     given = {key: value for key, value in chosen.items() if value is not None}
     settings = settings.model_copy(update={"supervisor": settings.supervisor.model_copy(update=given)})
     if not settings.supervisor.queues:
-        raise UsageError("no slots to keep", hint="for example: --queue processing=4")
+        raise UsageError("the number of workers is missing", hint="for example: --queue processing=4")
     configure_logs(log_level)
     asyncio.run(_run(target, settings))
 
 
 def slots(words: Sequence[str]) -> dict[str, int]:
-    """`["processing=4"]` as `{"processing": 4}`."""
+    """Parse `["processing=4"]` as `{"processing": 4}`."""
     found: dict[str, int] = {}
     for word in words:
         queue, _, count = word.rpartition("=")
@@ -88,7 +89,7 @@ async def _run(target: str, settings: Settings) -> None:
         await when_up(db.installation.own)
         await when_up(lambda: configure(db, settings.autoscale))
         supervisor = Supervisor.of(db, settings, target)
-        # A fleet without a coordinator needs its rescues and schedules as well: any supervisor can lead.
+        # A supervisor can lead, because a fleet without a coordinator needs rescues and schedules too.
         with stop_on_signals(supervisor.request_stop):
             async with candidate(db, settings):
                 await supervisor.start()

@@ -1,4 +1,4 @@
-"""`shiftboss tasks`: look at tasks, retry and cancel them."""
+"""`shiftboss tasks`: inspect, retry and cancel tasks."""
 
 from __future__ import annotations
 
@@ -68,11 +68,15 @@ def list_(
     status: StatusOption = None,
     task_type: TypeOption = None,
     queue: QueueOption = None,
-    worker: Annotated[str | None, typer.Option("--worker", "-w", help="only of this worker")] = None,
-    since: Annotated[str | None, typer.Option("--since", help="not older than this, as in 2h")] = None,
-    search: Annotated[str | None, typer.Option("--search", help="words in the arguments")] = None,
+    worker: Annotated[str | None, typer.Option("--worker", "-w", help="only tasks of this worker")] = None,
+    since: Annotated[
+        str | None, typer.Option("--since", help="only tasks from this time on, such as 2h")
+    ] = None,
+    search: Annotated[
+        str | None, typer.Option("--search", help="only tasks whose arguments contain this text")
+    ] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000)] = 30,
-    cursor: Annotated[str | None, typer.Option("--cursor", help="go on where a page ended")] = None,
+    cursor: Annotated[str | None, typer.Option("--cursor", help="continue after the previous page")] = None,
     as_json: Json = False,
 ) -> None:
     """List tasks, newest first.
@@ -91,20 +95,20 @@ def list_(
 
 @app.command()
 def show(id: Annotated[str, typer.Argument(help="task id")], as_json: Json = False) -> None:
-    """Show one task: its arguments, result, attempts, and why it waits."""
+    """Show one task: arguments, result, attempts, and why it waits."""
 
     async def look(db: Database) -> Row | None:
         return await db.insights.tasks.detail((await task_ids(db, [id]))[0])
 
     task = ask(look)
     if task is None:
-        raise NotFound(f"there is no task {id}", hint="`shiftboss tasks list` shows them")
+        raise NotFound(f"there is no task {id}", hint="`shiftboss tasks list` lists tasks")
     say_json(task) if as_json else _show(task)
 
 
 @app.command()
 def steps(id: Annotated[str, typer.Argument(help="task id")], as_json: Json = False) -> None:
-    """Show what a task has done and what it waits for: steps, sleeps, events and child tasks."""
+    """Show the steps, sleeps, events and child tasks of a task."""
 
     async def look(db: Database) -> Sequence[Row]:
         return await db.steps.of((await task_ids(db, [id]))[0])
@@ -116,9 +120,9 @@ def steps(id: Annotated[str, typer.Argument(help="task id")], as_json: Json = Fa
 @app.command()
 def stream(
     id: Annotated[str, typer.Argument(help="task id")],
-    after: Annotated[int, typer.Option("--after", min=0, help="only parts behind this number")] = 0,
+    after: Annotated[int, typer.Option("--after", min=0, help="only parts after this number")] = 0,
 ) -> None:
-    """Follow what a task emits until it ends, one JSON object per line."""
+    """Print what a task emits until it ends, one JSON object per line."""
     from shiftboss.db.stream import follow
 
     async def read(db: Database) -> None:
@@ -153,16 +157,16 @@ def _brief(value: Any) -> str:
 @app.command()
 def retry(
     ids: Annotated[list[str] | None, typer.Argument(help="task ids")] = None,
-    failed: Annotated[bool, typer.Option("--failed", help="all that failed")] = False,
+    failed: Annotated[bool, typer.Option("--failed", help="retry all failed tasks")] = False,
     task_type: TypeOption = None,
     queue: QueueOption = None,
     start: Annotated[
         str | None,
-        typer.Option("--from", metavar="STEP", help="keep what came before it (name or name#2)"),
+        typer.Option("--from", metavar="STEP", help="keep the results of earlier steps (name or name#2)"),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Start failed and cancelled tasks over, with all their attempts; without --from, all steps run again.
+    """Retry failed and cancelled tasks, with all their attempts. Without --from, all steps run again.
 
     Example: shiftboss tasks retry --failed --queue mail
     """
@@ -174,21 +178,21 @@ def retry(
         return await operations.retry_tasks(me(), found, start)
 
     again = act(do)
-    say_json({"retried": again}) if as_json else typer.echo(f"{len(again)} tasks start over")
+    say_json({"retried": again}) if as_json else typer.echo(f"{len(again)} tasks will run again")
     if ids and not again:
-        raise UsageError("nothing to retry", hint="only failed and cancelled tasks can start over")
+        raise UsageError("nothing to retry", hint="only failed and cancelled tasks can be retried")
 
 
 @app.command()
 def cancel(
     ids: Annotated[list[str] | None, typer.Argument(help="task ids")] = None,
-    queued: Annotated[bool, typer.Option("--queued", help="all that wait")] = False,
+    queued: Annotated[bool, typer.Option("--queued", help="cancel all queued tasks")] = False,
     task_type: TypeOption = None,
     queue: QueueOption = None,
-    reason: Annotated[str | None, typer.Option("--reason", help="kept with the task")] = None,
+    reason: Annotated[str | None, typer.Option("--reason", help="stored with the task")] = None,
     as_json: Json = False,
 ) -> None:
-    """End waiting tasks at once, ask running ones to stop."""
+    """Cancel queued tasks immediately, and ask running tasks to stop."""
     _one_way(ids, queued, "shiftboss tasks cancel ID, or --queued")
 
     async def do(db: Database, operations: Operations) -> list[Any]:
@@ -198,7 +202,7 @@ def cancel(
 
     done = act(do)
     if ids and not done:
-        raise NotFound("there is no such task", hint="`shiftboss tasks list` shows them")
+        raise NotFound("there is no such task", hint="`shiftboss tasks list` lists tasks")
     if as_json:
         say_json(done)
         return
@@ -211,10 +215,10 @@ def tail(
     status: StatusOption = None,
     task_type: TypeOption = None,
     queue: QueueOption = None,
-    every: Annotated[float, typer.Option("--every", min=0.05, help="seconds between looks")] = 0.5,
+    every: Annotated[float, typer.Option("--every", min=0.05, help="seconds between updates")] = 0.5,
     as_json: Json = False,
 ) -> None:
-    """Follow tasks as they come, start and end, until Ctrl-C."""
+    """Print tasks as they are enqueued, start and end, until Ctrl-C."""
 
     async def follow(db: Database) -> None:
         async for row in changes(db, chosen(status, task_type, queue), every):
@@ -225,7 +229,7 @@ def tail(
 
 
 async def changes(db: Database, wanted: TaskFilter, every: float) -> AsyncIterator[Row]:
-    """Every state in which a task is seen, from now on."""
+    """Yield a row for each new status of a task, from now on."""
     from dataclasses import replace
 
     since, seen = datetime.now(UTC), set[tuple[Any, str]]()
@@ -247,7 +251,7 @@ def chosen(
     worker_id: str | None = None,
     text: str | None = None,
 ) -> TaskFilter:
-    """The filter that the options mean."""
+    """Build a filter from the command's options."""
     from shiftboss.db.insights import TaskFilter
 
     if status is not None and status.lower() not in WORDS:
@@ -270,7 +274,7 @@ def first_line(words: str | None) -> str:
 
 def _one_way(ids: list[str] | None, everything: bool, hint: str) -> None:
     if bool(ids) == everything:
-        raise UsageError("which tasks?", hint=hint)
+        raise UsageError("choose the tasks: either ids or the option for all of them", hint=hint)
 
 
 def _show(task: Row) -> None:

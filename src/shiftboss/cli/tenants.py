@@ -1,4 +1,4 @@
-"""`shiftboss tenants`: how much each tenant gets while several wait."""
+"""`shiftboss tenants`: how the fleet is shared between tenants."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COLUMNS: Columns = {
 
 @app.command("list")
 def list_(as_json: Json = False) -> None:
-    """Every tenant that has a weight or had tasks lately."""
+    """List every tenant that has a weight or had tasks recently."""
     rows = ask(lambda db: db.fairness.tenants())
     say_json(rows) if as_json else show_rows(rows, COLUMNS, empty="no tenants yet")
 
@@ -31,26 +31,26 @@ def list_(as_json: Json = False) -> None:
 def weight(
     name: Name,
     value: Annotated[
-        float, typer.Argument(help="2 gets twice as much as 1, the default", metavar="WEIGHT", min=0.001)
+        float, typer.Argument(help="2 gives twice the share of the default, 1", metavar="WEIGHT", min=0.001)
     ],
     as_json: Json = False,
 ) -> None:
-    """Give a tenant a larger or smaller share of the workers while several tenants wait.
+    """Set a tenant's share of the workers while tasks of several tenants are waiting.
 
     Example: shiftboss tenants weight acme 3
     """
     changed = act(lambda _, operations: operations.set_tenant_weight(me(), name, value))
-    _tell(name, f"has the weight {value:g}", changed, as_json)
+    _report(name, f"has weight {value:g}", changed, as_json)
 
 
 @app.command()
 def reset(name: Name, as_json: Json = False) -> None:
-    """Give a tenant the usual weight of 1."""
+    """Reset a tenant's weight to the default, 1."""
     changed = act(lambda _, operations: operations.set_tenant_weight(me(), name, None))
-    _tell(name, "has the weight 1", changed, as_json)
+    _report(name, "has weight 1", changed, as_json)
 
 
-def _tell(name: str, state: str, changed: bool, as_json: bool) -> None:
+def _report(name: str, state: str, changed: bool, as_json: bool) -> None:
     if as_json:
         say_json({"name": name, "changed": changed})
     else:

@@ -1,4 +1,4 @@
-"""`shiftboss token`: who may use the API."""
+"""`shiftboss token`: tokens for the API and the coordinator."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from shiftboss.operations import Operations
 
 app = typer.Typer(help="Tokens for the API and the coordinator.", add_completion=False)
 
-RoleOption = Annotated[Role, typer.Option(help="what it may do")]
+RoleOption = Annotated[Role, typer.Option(help="the role of the token")]
 
 
 @app.command()
 def create(
-    name: Annotated[str, typer.Argument(help="whose it is, for the audit log")] = "admin",
+    name: Annotated[str, typer.Argument(help="the token's name in the audit log")] = "admin",
     role: RoleOption = Role.VIEWER,
     days: Annotated[
         float | None,
-        typer.Option(min=0.0, max=36_500, help="how long it is valid; default: it never expires"),
+        typer.Option(min=0.0, max=36_500, help="days until it expires; default: never"),
     ] = None,
 ) -> None:
-    """Make a token and print it. It is shown this once; the database keeps only its hash."""
+    """Create a token and print it. It is shown only once: the database stores its hash."""
 
     async def run() -> str:
         async with operating(Operations) as (_, operations):
@@ -37,12 +37,14 @@ def create(
 
 @app.command("list")
 def list_() -> None:
-    """Show every token, without its secret."""
+    """List the tokens, without their secrets."""
     from rich.console import Console
     from rich.table import Table
 
     async def run() -> Table:
-        table = Table("name", "role", "made", "used", "until", "state", "id", box=None, header_style="bold")
+        table = Table(
+            "name", "role", "created", "used", "expires", "state", "id", box=None, header_style="bold"
+        )
         async with operating(Operations) as (db, _):
             for row in await db.tokens.list():
                 times = [
@@ -63,7 +65,7 @@ def list_() -> None:
 
 @app.command()
 def revoke(which: Annotated[str, typer.Argument(help="its name or id")]) -> None:
-    """Take a token away; sessions made with it end as well."""
+    """Revoke a token and end the sessions that use it."""
 
     async def run() -> None:
         async with operating(Operations) as (_, operations):

@@ -1,4 +1,4 @@
-"""`shiftboss top`: the fleet live, with keys to act on it."""
+"""`shiftboss top`: watch the fleet live and act on it with keys."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 
 app = typer.Typer(add_completion=False)
 
-HELP = "↑↓ choose · p pause or resume · d drain worker · r retry failed of queue · q quit"
+HELP = "↑↓ select · p pause or resume · d drain worker · r retry failed tasks · q quit"
 ARROWS = {"\x1b[A": "k", "\x1b[B": "j", "\x1bOA": "k", "\x1bOB": "j"}
 
 
 @app.command()
 def top(
-    every: Annotated[float, typer.Option("--every", min=0.1, help="seconds between looks")] = 1.0,
+    every: Annotated[float, typer.Option("--every", min=0.1, help="seconds between updates")] = 1.0,
 ) -> None:
-    """Watch workers, queues and rates; act on the chosen line with a key.
+    """Watch queues, workers and rates, and act on the selected line with a key.
 
-    Keys: arrows (or j, k) choose; p pauses or resumes a queue or worker; d drains a worker; r retries what
-    failed in a queue; q quits. On a pipe use `shiftboss status --watch`.
+    Keys: arrows (or j, k) select a line; p pauses or resumes a queue or worker; d drains a worker; r retries
+    the failed tasks of a queue; q quits. On a pipe, use `shiftboss status --watch`.
     """
     if not (on_terminal() and sys.stdin.isatty()):
         raise UsageError("`shiftboss top` needs a terminal", hint="shiftboss status --watch")
@@ -45,7 +45,7 @@ def top(
 
 @dataclass
 class Top:
-    """What is shown, which line is chosen, and what a key does to it."""
+    """The state of the screen: the data, the selected line, and the actions of the keys."""
 
     db: Database
     operations: Operations
@@ -69,7 +69,7 @@ class Top:
 
     @property
     def lines(self) -> list[tuple[str, dict[str, Any]]]:
-        """Everything that can be chosen: queues, then workers."""
+        """The lines that can be selected: queues, then workers."""
         return [(kind, row) for kind in ("queue", "worker") for row in self.data.get(f"{kind}s", [])]
 
     async def press(self, key: str) -> None:
@@ -105,18 +105,19 @@ class Top:
     async def _drain(self) -> str:
         kind, row = self._line()
         if kind != "worker":
-            return "choose a worker to drain"
+            return "select a worker to drain"
         await self.operations.steer_worker(me(), row["worker_id"], draining=True)
-        return f"worker {row['worker_id']} finishes what it has, then ends"
+        return f"worker {row['worker_id']} is draining"
 
     async def _retry(self) -> str:
         from shiftboss.db.insights import TaskFilter
 
         kind, row = self._line()
         if kind != "queue":
-            return "choose a queue to retry"
+            return "select a queue to retry"
         ids = await self.db.insights.tasks.ids(TaskFilter(status="Failed", queue=row["name"]))
-        return f"{len(await self.operations.retry_tasks(me(), ids))} failed tasks of {row['name']} start over"
+        retried = await self.operations.retry_tasks(me(), ids)
+        return f"{len(retried)} failed tasks of {row['name']} will run again"
 
     def _line(self) -> tuple[str, dict[str, Any]]:
         return self.lines[min(self.chosen, len(self.lines) - 1)]
@@ -134,13 +135,13 @@ class Top:
                 number += 1
             parts += [table(["", *columns], lines), ""]
         parts += [f"[red]![/] {alert['message']}" for alert in self.data["alerts"]]
-        said = [f"[reverse] {self.message} [/]"] if self.message else []
-        return Group(*parts, *said, f"[dim]{HELP}[/]")
+        message = [f"[reverse] {self.message} [/]"] if self.message else []
+        return Group(*parts, *message, f"[dim]{HELP}[/]")
 
 
 @contextmanager
 def keys() -> Iterator[asyncio.Queue[str]]:
-    """Keys as they are pressed, without Enter; the terminal is put back in the end."""
+    """Yield a queue of pressed keys, read without Enter. Restores the terminal at the end."""
     import os
     import termios
     import tty

@@ -1,4 +1,4 @@
-"""All commands as data: for shell completion and the reference pages."""
+"""The tree of all commands, for shell completion and the reference pages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shiftboss.extension import Command
 
 @dataclass
 class Node:
-    """A command, its options, and what is below it."""
+    """A command with its options and subcommands."""
 
     name: str
     help: str
@@ -27,7 +27,7 @@ class Node:
 
 
 def tree() -> list[Node]:
-    """Every command whose packages are installed."""
+    """Return every command whose packages are installed."""
     return [node for name, entry in commands().items() if (node := _top(name, entry)) is not None]
 
 

@@ -1,11 +1,11 @@
-"""What is wrong with the fleet, since when, and which command helps: rules, alerts and groups of errors."""
+"""Findings about the fleet for `shiftboss doctor`: alert rules, alerts and error groups."""
 
 from __future__ import annotations
 
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
-from shiftboss.cli.findings import Finding
+from shiftboss.cli.findings import Finding, Level
 from shiftboss.leader.rules import all_rules
 from shiftboss.model.settings import Settings
 
@@ -19,7 +19,7 @@ RECENT = timedelta(hours=1)
 
 
 async def troubles(db: Database) -> list[Finding]:
-    """What the rules find now, whether a leader looks at them or not; then failures of the last hour."""
+    """Evaluate the alert rules now, so that they work without a leader, and add recent failures."""
     firing = {(row["rule"], row["subject"]): row["started_at"] for row in await db.alerts.firing()}
     settings, found, seen = Settings.load().alerts, list[Finding](), set[str]()
     for rule in all_rules():
@@ -38,17 +38,19 @@ async def troubles(db: Database) -> list[Finding]:
 
 
 async def _applies(rule: Rule, db: Database) -> bool:
-    """Where no worker runs, nobody is expected to lead."""
+    """Whether the rule makes sense now: without workers, a fleet needs no leader."""
     return rule.name != "nobody_leads" or bool((await db.insights.figures.fleet())["active_workers"])
 
 
-def _finding(severity: str, message: str, advice: str | None, since: Any, command: str | None) -> Finding:
-    level = "problem" if severity == "critical" else "warning"
-    return Finding(level, "fleet", message, advice, since, command)  # type: ignore[arg-type]
+def _finding(
+    severity: str, message: str, advice: str | None, since: datetime | None, command: str | None
+) -> Finding:
+    level: Level = "problem" if severity == "critical" else "warning"
+    return Finding(level, "fleet", message, advice, since, command)
 
 
 async def _errors(db: Database) -> list[Finding]:
-    """The most frequent groups of errors that were seen within the hour."""
+    """Report the most frequent error groups of the last hour."""
     row = await db.fetch_one("SELECT shiftboss.now() AS now")
     assert row is not None
     groups = await db.insights.errors.groups(row["now"] - RECENT, 200)
@@ -66,6 +68,6 @@ def _error(group: Row) -> Finding:
 def _undelivered(rows: list[Row]) -> list[Finding]:
     if not rows:
         return []
-    message = f"{len(rows)} announcements of alerts were not delivered; the latest: {rows[0]['error']}"
-    advice = "check the addresses in alerts.webhooks of the process that leads"
+    message = f"{len(rows)} alert notifications were not delivered; last error: {rows[0]['error']}"
+    advice = "check alerts.webhooks in the settings of the leader"
     return [Finding("warning", "alerts", message, advice, command="shiftboss alerts list --all")]

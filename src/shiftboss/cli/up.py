@@ -1,4 +1,4 @@
-"""`shiftboss up`: everything in one terminal."""
+"""`shiftboss up`: run everything in one terminal."""
 
 from __future__ import annotations
 
@@ -21,21 +21,22 @@ BUILT_IN = "shiftboss.app:fleet"
 @app.command()
 def up(
     target: Annotated[
-        str, typer.Argument(help="your app, as module:app; default: what Shiftboss brings itself")
+        str, typer.Argument(help="your app, as module:app; default: the built-in tasks")
     ] = BUILT_IN,
     workers: Annotated[
         int | None, typer.Option("--workers", "-w", min=0, help="worker processes; default: one per core")
     ] = None,
     queue: Annotated[
-        list[str] | None, typer.Option("--queue", "-q", help="pools of their own, as queue=count; repeatable")
+        list[str] | None, typer.Option("--queue", "-q", help="dedicated workers, as queue=count; repeatable")
     ] = None,
-    port: Annotated[int | None, typer.Option("--port", "-p", min=0, max=65535, help="of the page")] = None,
+    port: Annotated[
+        int | None, typer.Option("--port", "-p", min=0, max=65535, help="port of the dashboard")
+    ] = None,
     log_level: LogLevel = "warning",
 ) -> None:
-    """Run everything here: database, workers, coordinator, dashboard. Ctrl-C drains, twice ends at once.
+    """Run the database, workers, coordinator and dashboard. Ctrl-C drains; a second Ctrl-C stops at once.
 
-    Without SHIFTBOSS_DATABASE_URL an embedded PostgreSQL is started; schema and functions are brought up to
-    date first.
+    Without SHIFTBOSS_DATABASE_URL, an embedded PostgreSQL is started. The schema is migrated first.
 
     Example: shiftboss up mymodule:app --workers 4
     """
@@ -51,7 +52,7 @@ def up(
 
 
 def _settings(settings: Settings, workers: int | None, queue: list[str] | None, port: int | None) -> Settings:
-    """What the flags say, on top of file and environment."""
+    """Apply the command's options on top of the file and the environment."""
     from shiftboss.app.up import ALL
     from shiftboss.cli.supervise import slots
 
@@ -76,14 +77,14 @@ async def _up(target: str, loaded: Any, settings: Settings, log_level: str) -> N
         fleet = Up(target, loaded, db, settings, _say, log_level)
 
         def stop() -> None:
-            _say("stopping", "running tasks finish first; Ctrl-C again ends at once")
+            _say("stopping", "waiting for running tasks; press Ctrl-C again to stop at once")
             fleet.request_stop()
 
         with stop_on_signals(stop):
             await fleet.start()
-            _say("ready", "Ctrl-C stops it")
+            _say("ready", "press Ctrl-C to stop")
             await fleet.wait()
-        _say("stopped", "nothing was lost")
+        _say("stopped", "unfinished tasks stay in the queue")
 
 
 def _database(settings: Settings) -> str:

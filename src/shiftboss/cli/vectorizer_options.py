@@ -1,4 +1,4 @@
-"""Options of `shiftboss vectorizer` that are more than one word."""
+"""Parsers for the structured options of `shiftboss vectorizer`."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ UNITS = {"ms": 0.001, None: 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def conditions(given: Iterable[str]) -> dict[str, dict[str, str]] | None:
-    """`lang=en` and `hits>=5` as a filter for a search."""
+    """Parse conditions such as `lang=en` and `hits>=5` into a search filter."""
     found: dict[str, dict[str, str]] = {}
     for text in given:
         if (match := CONDITION.fullmatch(text)) is None:
-            raise UsageError(f"{text!r} is no condition", hint="write it like lang=en or 'hits>=5'")
+            raise UsageError(f"{text!r} is not a condition", hint="for example: lang=en or 'hits>=5'")
         column, operator, value = match.groups()
         found.setdefault(column, {})["<>" if operator == "!=" else operator] = value
     return found or None
 
 
 def index_options(given: Iterable[str] | None) -> dict[str, Any] | None:
-    """Options such as `m=16` as an object; the database checks them."""
+    """Parse index options such as `m=16` into an object. The database checks their names and values."""
     if not given:
         return None
     pairs = [text.partition("=") for text in given]
     if bad := [name for name, _, value in pairs if not value.isdecimal()]:
-        raise UsageError(f"index option {bad[0]!r} is not a number", hint="write it like m=16")
+        raise UsageError(f"index option {bad[0]!r} is not a number", hint="for example: m=16")
     return {name: int(value) for name, _, value in pairs}
 
 
 def seconds(text: str) -> float:
-    """`5`, `5s`, `500ms`, `2m` or `1h`."""
+    """Parse a duration such as `5`, `5s`, `500ms`, `2m` or `1h` into seconds."""
     match = SPAN.fullmatch(text.strip())
     if match is None or not (span := float(match[1]) * UNITS[match[2]]):
-        raise UsageError(f"{text!r} is no span of time", hint="write it like 5s, 500ms or 2m")
+        raise UsageError(f"{text!r} is not a positive duration", hint="for example: 5s, 500ms or 2m")
     return span

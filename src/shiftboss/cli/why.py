@@ -1,4 +1,4 @@
-"""`shiftboss why`: what a task waits for, and what to do about it."""
+"""`shiftboss why`: explain why a task waits, and what to do about it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def why(id: Annotated[str, typer.Argument(help="task id")], as_json: Json = False) -> None:
-    """Tell why a task waits, one reason each, with what to do about it.
+    """Explain why a task waits. Each reason comes with advice.
 
     Example: shiftboss why 0199d3c2
     """

@@ -1,4 +1,4 @@
-"""`shiftboss worker`: one worker process in the foreground."""
+"""`shiftboss worker`: run one worker process in the foreground."""
 
 from __future__ import annotations
 
@@ -26,32 +26,36 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def worker(
-    target: Annotated[str, typer.Argument(help="where the handlers are, as module:app")],
+    target: Annotated[str, typer.Argument(help="your app, as module:app")],
     queue: Annotated[
         list[str] | None, typer.Option("--queue", "-q", help="serve this queue only; repeatable")
     ] = None,
-    concurrency: Annotated[int | None, typer.Option("--concurrency", "-c", help="tasks at a time")] = None,
+    concurrency: Annotated[
+        int | None, typer.Option("--concurrency", "-c", help="number of tasks to run at a time")
+    ] = None,
     id: Annotated[
         str | None, typer.Option("--id", help="the worker's name; default: host and process id")
     ] = None,
     component: Annotated[str | None, typer.Option("--component", hidden=True)] = None,
     coordinator: Annotated[
         list[str] | None,
-        typer.Option("--coordinator", help="be fed by this HOST:PORT, without a database; repeatable"),
+        typer.Option(
+            "--coordinator", help="receive tasks from this HOST:PORT instead of the database; repeatable"
+        ),
     ] = None,
     engine: Annotated[
         str | None,
-        typer.Option("--engine", help="run the tasks of this engine: NAME or NAME=ADDRESS"),
+        typer.Option("--engine", help="run tasks of this engine, as NAME or NAME=ADDRESS"),
     ] = None,
     max_tasks: Annotated[
-        int | None, typer.Option("--max-tasks", min=1, help="take this many tasks, finish them and end")
+        int | None, typer.Option("--max-tasks", min=1, help="exit after this many tasks")
     ] = None,
     exit_when_empty: Annotated[
-        bool, typer.Option("--exit-when-empty", help="end when nothing is ready and nothing runs")
+        bool, typer.Option("--exit-when-empty", help="exit when no task is ready or running")
     ] = False,
     log_level: LogLevel = "info",
 ) -> None:
-    """Run one worker process until Ctrl-C. The first stops it gracefully, the second at once.
+    """Run one worker process. Ctrl-C drains it; a second Ctrl-C stops it at once.
 
     Example: shiftboss worker mymodule:app --queue emails --concurrency 20
     """
@@ -96,20 +100,21 @@ async def _run(
     source = None
     if coordinators:
         source = _source("coordinator")(coordinators, settings)
-    # A fleet of nothing but plain workers needs its rescues and schedules as well.
+    # An unsupervised worker can lead, because a fleet of such workers needs rescues and schedules too.
     plain = spec is None and source is None
     beside = partial(candidate, settings=settings, eagerness=0.2, name=named.id) if plain else None
     await run_worker(named, handlers, settings, source=source, spec=spec, beside=beside, mark=mark)
 
 
 def _source(name: str) -> Callable[[list[str], Settings], Source]:
-    """A source of tasks that an extension brings."""
+    """Return the constructor of a task source that an extension provides."""
     from shiftboss.extension import load, missing, named
     from shiftboss.model.errors import UsageError
 
     target = named("sources").get(name)
     if target is None:
-        raise UsageError(f"no installed extension feeds workers from a {name}")
+        hint = f"pip install 'shiftboss[{name}]'"
+        raise UsageError(f"no installed extension provides --{name}", hint=hint)
     try:
         make: Callable[[list[str], Settings], Source] = load(target)
     except ModuleNotFoundError as error:

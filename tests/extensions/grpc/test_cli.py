@@ -52,8 +52,8 @@ def test_bad_schedules_change_nothing(command) -> None:  # type: ignore[no-untyp
 
 
 def test_scale(command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    assert "of which queue" in command("scale", "8", code=2)
-    assert "how many" in command("scale", code=2)
+    assert "no supervised queues" in command("scale", "8", code=2)
+    assert "number of workers is missing" in command("scale", code=2)
     assert "not queue=count" in command("scale", "many", code=2)
     picture = tmp_path / "scale.png"
     said = command("scale", "--simulate", str(picture), "--minutes", "10", "--pattern", "ramp")
@@ -62,15 +62,15 @@ def test_scale(command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
 
 
 def test_autoscale(command) -> None:  # type: ignore[no-untyped-def]
-    assert "no queue is scaled" in command("scale", "--list")
+    assert "no queue is autoscaled" in command("scale", "--list")
     said = command("scale", "emails", "--auto", "--set", "max_workers=20", "--set", "cooldown_seconds=1.5")
-    assert said.startswith("emails: scaled by the leader; min_workers=1 max_workers=20 ")
+    assert said.startswith("emails: autoscaled; min_workers=1 max_workers=20 ")
     assert "cooldown_seconds=1.5" in said
     assert command("scale", "emails", "--no-auto").startswith(
-        "emails: not scaled; min_workers=1 max_workers=20"
+        "emails: not autoscaled; min_workers=1 max_workers=20"
     )
-    assert command("scale", "--list").startswith("emails: not scaled")
-    assert "of which queue" in command("scale", "--auto", code=2)
+    assert command("scale", "--list").startswith("emails: not autoscaled")
+    assert "the queue is missing" in command("scale", "--auto", code=2)
     assert "not key=value" in command("scale", "emails", "--set", "max_workers", code=2)
     assert "max_workers" in command("scale", "emails", "--set", "max_workers=none", code=2)
     assert "the keys are" in command("scale", "emails", "--set", "speed=1", code=2)
