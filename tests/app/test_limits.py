@@ -148,10 +148,10 @@ async def test_the_command_shows_whose_limits_they_are_and_resets_them(
     options: list[tuple[list[str], str]] = [
         ([], "io.fetch: 3 running at a time (in code)"),
         (["--running", "9"], "io.fetch limited"),
-        ([], "io.fetch: 9 running at a time (set by hand, instead of those in code)"),
+        ([], "io.fetch: 9 running at a time (set by hand, overriding limits in code)"),
         (["--none"], "io.fetch no longer limited"),
-        ([], "io.fetch: no limits (set by hand, instead of those in code)"),
-        (["--reset"], "io.fetch reset: limits in code hold, if there are any"),
+        ([], "io.fetch: no limits (set by hand, overriding limits in code)"),
+        (["--reset"], "io.fetch reset: limits in code apply"),
         (["--reset"], "io.fetch had no limits set by hand"),
         ([], "io.fetch: 3 running at a time (in code)"),
     ]

@@ -1,4 +1,4 @@
-"""The Python API: an app and its tasks, handles of results, graphs, a sync facade. May call every room below.
+"""The public Python API: apps, tasks, handles, graphs and a synchronous facade.
 
 ```python
 from shiftboss import App
@@ -10,7 +10,7 @@ async def greet(name: str) -> str:
     return f"Hello, {name}"
 ```
 
-`shiftboss.app:fleet` is the app of everything Shiftboss can do by itself: journal, bots, vectorizer.
+`shiftboss.app:fleet` is the app that contains the tasks of all installed extensions.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""App: tasks by decorator, enqueue, results. The one object that user code needs."""
+"""The `App` class, the entry point of the Python API."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from shiftboss.worker.around import Middleware
 from shiftboss.worker.batches import Batch
 from shiftboss.worker.handlers import AllTerms, Handler, Handlers, Terms
 
-if TYPE_CHECKING:  # loaded on first use: the driver and the worker take longer than all else together
+if TYPE_CHECKING:  # imported on first use, because the driver and the worker dominate the import time
     from shiftboss.app.connection import Connection
     from shiftboss.app.schedule import Cron
     from shiftboss.app.sync import Sync
@@ -41,15 +41,17 @@ H = TypeVar("H", bound=Callable[[], Any])
 
 
 def elsewhere(**arguments: Any) -> Any:
-    """Stands for a function that this program does not import."""
-    raise UsageError("this task is known by its name only and cannot be called here", hint="enqueue it")
+    """Stand in for a function that this program does not import."""
+    raise UsageError(
+        "a task from `task_named` has no function to call in this process", hint="call its `enqueue` instead"
+    )
 
 
 class App:
-    """A name, a set of handlers, and the way to the database.
+    """A set of tasks and the database they are enqueued in.
 
-    Where the database is comes from the settings (`SHIFTBOSS_DATABASE_URL`, `shiftboss.toml`), or is the
-    embedded server. It is opened on first use; `async with app:` closes it in the end.
+    The settings (`SHIFTBOSS_DATABASE_URL`, `shiftboss.toml`) name the database; without one, the embedded
+    server is used. The database is opened on first use; `async with app:` closes it at the end of the block.
 
     >>> import asyncio
     >>> from shiftboss import App
@@ -67,7 +69,7 @@ class App:
 
     def __init__(self, name: str, *, url: str | None = None) -> None:
         if not name:
-            raise UsageError("an app needs a name", hint='App("shop"): its tasks are named shop.<function>')
+            raise UsageError("an app needs a name", hint='for example: App("shop")')
         self.name = name
         self.handlers = Handlers()
         self.tasks: dict[str, Task[..., Any]] = {}
@@ -85,11 +87,11 @@ class App:
     def task(self, name: str | None = None, **terms: Unpack[Terms]) -> TaskDecorator: ...
 
     def task(self, name: str | None = None, **terms: Any) -> Any:
-        """Decorate a function as a task. Its name is `<app>.<function>` unless you give one.
+        """Decorate a function as a task. The default name is `<app>.<function>`.
 
-        `async def` runs in the worker's event loop, `def` in a thread, `mode="process"` in a child process.
-        With `batch=Batch(max_size=100, max_wait=0.1)` one call handles many tasks: the function takes a list
-        of items and returns a list of results; each task is enqueued with one item.
+        An `async def` runs in the worker's event loop, a `def` in a thread, and with `mode="process"` in a
+        child process. With `batch=Batch(max_size=100, max_wait=0.1)`, one call handles many tasks: the
+        function takes a list of items and returns a list of results. Each task is enqueued with one item.
         """
 
         def decorate(function: Callable[..., Any]) -> Task[..., Any]:
@@ -104,9 +106,9 @@ class App:
         return BatchDecorator(decorate) if terms.get("batch") else TaskDecorator(decorate)
 
     def task_named(self, name: str) -> Task[..., Any]:
-        """A task type by its name alone, for code that does not import the function.
+        """Return a task by name, for code that does not import the function.
 
-        Its arguments, all by name, are checked against the schema that workers have published.
+        Pass all arguments by name. They are checked against the schema that workers publish.
         """
         handler = Handler(name=name, function=elsewhere, mode="thread")
         return self.tasks.get(name) or PlainTask(self, handler)
@@ -114,10 +116,10 @@ class App:
     def cron(
         self, expression: str, *, timezone: str = "UTC", name: str | None = None, **terms: Unpack[Terms]
     ) -> TaskDecorator:
-        """Decorate a function as a task that is also enqueued by the clock, once for the whole fleet.
+        """Decorate a function as a task that is also enqueued on a schedule, once for the whole fleet.
 
-        The schedule is made known when a worker or `shiftboss up` starts with this app. Takes the terms of
-        `task`. The function must be callable without arguments.
+        The schedule is registered when a worker or `shiftboss up` starts with this app. Accepts the options
+        of `task`. The function must be callable without arguments.
         """
         from shiftboss.app.schedule import schedule
 
@@ -131,35 +133,36 @@ class App:
         return TaskDecorator(scheduled)
 
     def middleware(self, function: M) -> M:
-        """Decorate `async def f(ctx, call_next)`: it runs around each attempt, whatever the mode of the task.
+        """Decorate an `async def f(ctx, call_next)` that wraps each attempt of every task.
 
-        `await call_next()` runs the handler and returns its result as JSON holds it, or raises its error.
-        What the middleware returns or raises is what the attempt comes to. The first declared is outermost.
+        `await call_next()` runs the handler and returns its result as plain JSON data, or raises its error.
+        The value that the middleware returns or raises becomes the outcome of the attempt. The middleware
+        declared first is outermost.
         """
         self.handlers.around.middleware.append(function)
         return function
 
     def on_start(self, function: H) -> H:
-        """Decorate a function without arguments, async or not: each worker calls it before it takes tasks."""
+        """Decorate a function that each worker calls before it takes tasks: sync or async, no arguments."""
         self.handlers.around.starts.append(function)
         return function
 
     def on_stop(self, function: H) -> H:
-        """As `on_start`, when the worker has no task any more."""
+        """Decorate a function that each worker calls after its last task: sync or async, no arguments."""
         self.handlers.around.stops.append(function)
         return function
 
     def resource(self, function: H) -> H:
-        """Decorate a function that opens something each worker keeps: an HTTP client, a model, a pool.
+        """Decorate a function that creates a resource for each worker: an HTTP client, a model, a pool.
 
-        It yields or returns the thing. Parameters of tasks that are annotated with its type are filled with
-        it; they are no arguments of the task. Give them the default `inject` for type checkers.
+        The function yields or returns the resource. Task parameters annotated with its type receive it and
+        are not arguments of the task. Give them the default `inject` to satisfy type checkers.
         """
         self.handlers.around.add_resource(function)
         return function
 
     def include(self, other: Handlers | App) -> None:
-        """Take over the handlers of another app, or of an extension."""
+        """Add the tasks of another app, or the handlers of an extension, to this app."""
         if isinstance(other, App):
             self.tasks |= other.tasks
             self.schedules += other.schedules
@@ -176,10 +179,10 @@ class App:
     async def enqueue(self, *calls: Call[Any], conn: Any = None) -> Group[Any]: ...
 
     async def enqueue(self, *calls: Any, conn: Any = None) -> Handle[Any] | Group[Any]:
-        """Put calls and all they wait for into the queue: all of them or none.
+        """Enqueue calls and everything they wait for, all or nothing.
 
-        With `conn` (psycopg's AsyncConnection, SQLAlchemy's AsyncSession or AsyncConnection) it happens in
-        the transaction of that connection: if it rolls back, there never was a task.
+        With `conn` (psycopg's AsyncConnection, or SQLAlchemy's AsyncSession or AsyncConnection), the tasks
+        are inserted in that connection's transaction and disappear if it rolls back.
         """
         if len(calls) == 1 and isinstance(calls[0], Calls):
             return await self.enqueue_all(calls[0], conn=conn)
@@ -187,7 +190,7 @@ class App:
         return group.handles[0] if len(calls) == 1 else group
 
     async def enqueue_all(self, calls: Sequence[Call[R]], *, conn: Any = None) -> Group[R]:
-        """As `enqueue`, for any number of calls."""
+        """Enqueue any number of calls, like `enqueue`, and always return a group."""
         tasks = self._new_tasks(calls)
         if named := self._named(calls, tasks):
             await self._check(named)
@@ -203,7 +206,7 @@ class App:
         return [call.new_task() for call in whole(calls)]
 
     def _named(self, calls: Sequence[Call[Any]], tasks: Sequence[NewTask]) -> list[NewTask]:
-        """Return the tasks whose types are known by name only."""
+        """Return the tasks that come from `task_named`: only the published schema can check them."""
         named = {call.id for call in whole(calls) if call.handler.function is elsewhere}
         return [task for task in tasks if task.id in named]
 
@@ -224,7 +227,7 @@ class App:
         ]
 
     def handle(self, id: UUID | str) -> Handle[Any]:
-        """The handle of any task, from its id alone; `task.handle(id)` also knows the type of the result."""
+        """Return the handle of a task by its id. Use `task.handle(id)` to decode the result to its type."""
         return Handle(as_id(id), self)
 
     async def send_event(
@@ -237,11 +240,11 @@ class App:
         keep: timedelta | None = None,
         conn: Any = None,
     ) -> int:
-        """Send an event to the tasks that wait for `key`; how many of them go on.
+        """Send an event to the tasks that wait for `key`, and return how many of them it wakes.
 
-        `task` sends it to one task only. A call repeated with the same `id` has no effect. Tasks that begin
-        to wait within `keep` (a day unless set otherwise) find it as well. With `conn`, a connection of
-        psycopg, the event is sent if and when that transaction commits.
+        `task` limits the event to one task. Repeating a call with the same `id` has no effect. Tasks that
+        start to wait within `keep` (default: one day) receive the event too. With `conn`, a psycopg
+        connection, the event is sent when that transaction commits.
         """
         db = await self.database()
         plain = to_jsonable_python(payload)
@@ -249,17 +252,17 @@ class App:
 
     @cached_property
     def sync(self) -> Sync:
-        """The same for code without an event loop: Flask, Django, scripts."""
+        """The same API for code without an event loop: Flask, Django, scripts."""
         from shiftboss.app.sync import Sync
 
         return Sync(self)
 
     def __getattr__(self, name: str) -> Any:
-        """What extensions add to an app, such as `app.ai`."""
+        """Return an attribute that an extension adds, such as `app.ai`."""
         return attribute(self, name)
 
     async def database(self) -> Database:
-        """The open database of this event loop."""
+        """Return the database of this event loop, opening it if necessary."""
         return (await self.connection()).db
 
     async def connection(self) -> Connection:
@@ -273,14 +276,14 @@ class App:
             return self._connections[loop]
 
     async def use(self, db: Database) -> None:
-        """Use this open database in this event loop; the caller closes it."""
+        """Use an open database in this event loop. The caller closes it."""
         from shiftboss.app.connection import Connection
 
         await self.close()
         self._connections[asyncio.get_running_loop()] = Connection(db, owned=False)
 
     async def close(self) -> None:
-        """Close what this event loop opened; the next use opens it again."""
+        """Close the database of this event loop. The next use opens it again."""
         connection = self._connections.pop(asyncio.get_running_loop(), None)
         if connection is not None:
             await connection.close()
@@ -298,7 +301,7 @@ class App:
     async def worker(
         self, *, queues: list[str] | None = None, concurrency: int | None = None
     ) -> AsyncIterator[Worker]:
-        """A worker in this very process while the block lasts: for scripts, notebooks and tests."""
+        """Run a worker in this process for the duration of the block, for scripts, notebooks and tests."""
         connection = await self.connection()
         async with connection.worker(self, queues, concurrency) as worker:
             yield worker

@@ -1,4 +1,4 @@
-"""The app that `shiftboss up` runs when it is given none: the handlers of all extensions."""
+"""The default app of `shiftboss up`: the handlers of all installed extensions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from shiftboss.extension import contributions
 
 
 def build() -> App:
-    """One app with the handlers of every extension whose packages are installed."""
+    """Build an app with the handlers of every extension whose packages are installed."""
     app = App("shiftboss")
     for handlers in contributions("handlers"):
         app.include(handlers)

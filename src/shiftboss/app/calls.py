@@ -1,4 +1,4 @@
-"""Calls to be made: a handler, its arguments and terms, and what must be done before."""
+"""Calls: tasks that are not enqueued yet, and the graphs they form."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ R_co = TypeVar("R_co", covariant=True)
 AnyCall = TypeVar("AnyCall", bound="Call[Any]")
 
 
-#: The key of a task's metadata under which the database finds the arguments that are results.
+#: The metadata key that tells the database which arguments are results of other tasks.
 RESULTS = "shiftboss.results"
 
 
 @dataclass(frozen=True, eq=False)
 class Call(Generic[R_co]):
-    """A task that is not in the queue yet. Calls form a graph by `after`; `app.enqueue` puts all of it in."""
+    """A task that is not enqueued yet. `after` builds graphs of calls; `app.enqueue` enqueues them whole."""
 
     handler: Handler
     params: dict[str, Any]
@@ -37,19 +37,21 @@ class Call(Generic[R_co]):
     id: UUID = field(default_factory=new_id)
     before: list[Call[Any] | UUID] = field(default_factory=list)
     results: dict[str, int | list[int]] = field(default_factory=dict)
-    """Arguments that are results of calls in `before`, by their places there."""
+    """Arguments filled with results of calls in `before`, given by their positions there."""
 
     def after(
         self: AnyCall, *others: Call[Any] | UUID, on_failure: DependencyPolicy | None = None
     ) -> AnyCall:
-        """Wait for these; `on_failure` says what becomes of this one when one of them fails (cancel)."""
+        """Run this call after the others. `on_failure` is its fate if one of them fails (default: cancel)."""
         self.before.extend(others)
         if on_failure is not None:
             self.terms["on_dependency_failure"] = on_failure
         return self
 
     def then(self, task: Task[Concatenate[R_co, P], R], /, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
-        """A call of `task` when this one is complete: its first argument is the result, these are the others.
+        """Return a call of `task` that runs when this one completes and receives its result first.
+
+        The other arguments follow the result.
 
         >>> from shiftboss import App
         >>> app = App("press")
@@ -79,7 +81,7 @@ class Call(Generic[R_co]):
 
 
 def chain(*calls: Call[Any]) -> list[Call[Any]]:
-    """One after the other: each waits for the one before it.
+    """Run calls one after the other: each waits for the one before it.
 
     >>> from shiftboss import App, chain
     >>> app = App("factory")
@@ -96,14 +98,14 @@ def chain(*calls: Call[Any]) -> list[Call[Any]]:
 
 
 class Calls(list[Call[R]]):
-    """Calls side by side: a list that can be continued. `app.enqueue` makes a `Group` of handles of it."""
+    """A list of independent calls. `app.enqueue` returns a `Group` of handles for it."""
 
     def then(self, task: Task[Concatenate[list[R], P], R2], /, *args: P.args, **kwargs: P.kwargs) -> Call[R2]:
-        """A call of `task` when all are complete: its first argument is the list of their results."""
+        """Return a call of `task` that runs when all complete. Its first argument is the list of results."""
         return task.call_with_result(self, list(range(len(self))), *args, **kwargs)
 
     def ended(self, call: AnyCall) -> AnyCall:
-        """Let a call wait until all have ended, whether they are complete, failed or cancelled."""
+        """Run a call after all have ended, whether complete, failed or cancelled."""
         return call.after(*self, on_failure="run")
 
 
@@ -116,7 +118,7 @@ def group(*calls: Call[Any], then: Call[Any]) -> Calls[Any]: ...
 
 
 def group(*calls: Call[Any], then: Call[Any] | None = None) -> Calls[Any]:
-    """Side by side; `then` waits for all of them. `group(...).then(task)` also passes on their results.
+    """Group independent calls. `then` waits for all of them; `group(...).then(task)` also passes results.
 
     >>> from shiftboss import App, group
     >>> app = App("kitchen")
@@ -131,7 +133,7 @@ def group(*calls: Call[Any], then: Call[Any] | None = None) -> Calls[Any]:
 
 
 def whole(calls: Iterable[Call[Any]]) -> list[Call[Any]]:
-    """These and everything they wait for, each once, parents first."""
+    """Return the calls and everything they wait for, each once, parents first."""
     found: dict[UUID, Call[Any]] = {}
     seen: set[UUID] = set()
     stack: list[tuple[Call[Any], bool]] = [(call, False) for call in reversed(list(calls))]
@@ -139,7 +141,7 @@ def whole(calls: Iterable[Call[Any]]) -> list[Call[Any]]:
         call, ready = stack.pop()
         if ready:
             found[call.id] = call
-        elif call.id not in seen:  # a cycle ends here; the enqueue refuses it in words
+        elif call.id not in seen:  # break cycles here; enqueue rejects them with an error message
             seen.add(call.id)
             earlier = [x for x in call.before if isinstance(x, Call)]
             stack += [(call, True), *((x, False) for x in reversed(earlier))]
@@ -147,7 +149,7 @@ def whole(calls: Iterable[Call[Any]]) -> list[Call[Any]]:
 
 
 async def parents(ctx: Context) -> Sequence[Any]:
-    """Inside a handler: the results of the tasks that this one waited for, in the order of `after`."""
+    """Return the results of the tasks that the running task waited for, in the order of `after`."""
     task = await ctx.db.tasks.get(ctx.id)
     ids: list[UUID] = (task or {}).get("depends_on") or []
     by_id = {result.id: result.result for result in await ctx.db.tasks.watch(ids)}

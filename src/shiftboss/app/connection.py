@@ -1,4 +1,4 @@
-"""What an app holds open in one event loop: its database and its mailbox."""
+"""The database and mailbox that an app keeps open in one event loop."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from shiftboss.app.app import App
 
 WAKE_SECONDS = 0.5
-#: Workers of one process are many: each has its own queues and leases.
+#: Numbers the workers of this process: each needs a name of its own.
 _number = count(1)
 
 
 class Connection:
-    """An open database; closed by us if we opened it."""
+    """An open database with its mailbox. `close` closes the database only if it is `owned`."""
 
     def __init__(self, db: Database, *, owned: bool = True) -> None:
         settings = Settings.load()
@@ -76,7 +76,7 @@ class Connection:
             waking.cancel()
 
     async def _wake(self) -> None:
-        """End waits whose time has come: a script with a worker of its own may have no leader."""
+        """Wake tasks whose waits are over, because a script with its own worker may have no leader."""
         while True:
             with suppress(DatabaseError):
                 await self.db.steps.wake_due()
@@ -84,10 +84,10 @@ class Connection:
 
 
 def refuse_script_handlers(handlers: Handlers) -> None:
-    """A child process cannot import the script that runs; it would fail at the first task."""
+    """Reject process handlers defined in `__main__`: a child process cannot import them."""
     for handler in handlers:
         if handler.mode == "process" and handler.function.__module__ == "__main__":
             raise UsageError(
-                f"{handler.name} cannot run in a child process: it is defined in the script that runs",
-                hint="move it to a module of its own and import it",
+                f"{handler.name} cannot run in a child process: it is defined in the main script",
+                hint="move it to a separate module and import it",
             )

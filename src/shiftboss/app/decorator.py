@@ -1,4 +1,4 @@
-"""The types of `@app.task()`: what a function becomes, with its context argument left out."""
+"""The types of `@app.task()`: they map a function to its task type, without the context argument."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ T = TypeVar("T")
 
 
 class TaskDecorator:
-    """Four shapes of function, each with its own type of task."""
+    """Types functions by kind: async or plain, with or without a context argument."""
 
     def __init__(self, decorate: Callable[[Callable[..., Any]], Any]) -> None:
         self._decorate = decorate
 
-    # The order decides: a checker takes the first that fits, and a coroutine would also do as a plain result.
-    # That overlap is meant, and there is no type for "a result that is no coroutine": hence the two ignores.
+    # Type checkers use the first overload that matches, and a coroutine also matches a plain result. This
+    # overlap is intended: there is no type for "a result that is not a coroutine".
     @overload
     def __call__(  # type: ignore[overload-overlap]
         self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]]
@@ -42,7 +42,7 @@ class TaskDecorator:
 
 
 class BatchDecorator:
-    """A function of a list of items becomes a task of one item."""
+    """Types a function of a list of items as a task of one item."""
 
     def __init__(self, decorate: Callable[[Callable[..., Any]], Any]) -> None:
         self._decorate = decorate

@@ -1,4 +1,4 @@
-"""Handles: waiting for the results of tasks that somebody else runs."""
+"""Handles of enqueued tasks: results, status, progress, cancellation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Handle(Generic[R_co]):
-    """One task in the queue. `created` is False when its dedup_key was live already: this is that task."""
+    """An enqueued task. `created` is False if the dedup key matched an existing task, which this is."""
 
     def __init__(
         self, id: UUID, app: App, *, decode: Callable[[Any], R_co] | None = None, created: bool = True
@@ -33,11 +33,11 @@ class Handle(Generic[R_co]):
         return f"<handle of task {self.id}>"
 
     async def result(self, timeout: float | None = None) -> R_co:
-        """What the task returned, as soon as it has. Raises TaskFailed, TaskCancelled or ResultTimeout."""
+        """Wait for the task and return its result. Raises TaskFailed, TaskCancelled or ResultTimeout."""
         return self.unwrap(await self.wait(timeout))
 
     def unwrap(self, outcome: Result) -> R_co:
-        """The value of a result, or its error raised."""
+        """Return the value of a completed outcome, or raise its error."""
         raise_unless_complete(outcome)
         if isinstance(outcome.result, Sealed):
             raise KeyMissing(f"the result of task {self.id}", outcome.result.key)
@@ -45,15 +45,15 @@ class Handle(Generic[R_co]):
         return value
 
     async def wait(self, timeout: float | None = None) -> Result:
-        """How the task ended, as soon as it has, good or bad. Raises ResultTimeout."""
+        """Wait until the task ends and return its outcome, success or failure. Raises ResultTimeout."""
         [outcome] = await (await self._app.connection()).mailbox.wait([self.id], timeout)
         return outcome
 
     async def follow(self, every: float = 0.5) -> AsyncIterator[State]:
-        """The state now, and again whenever it changes, until the task has ended.
+        """Yield the task's state now and after each change, until it ends.
 
-        Progress is looked at `every` so many seconds; the end comes at once. An outage of the database is
-        waited out.
+        Progress is polled `every` seconds; the end is reported immediately. During a database outage the
+        iterator waits.
         """
         last: State | None = None
         async for state in (await self._app.connection()).mailbox.states(self.id, every):
@@ -62,46 +62,49 @@ class Handle(Generic[R_co]):
             last = state
 
     async def stream(self, after: int = 0) -> AsyncIterator[Streamed]:
-        """What the task emits, in order, until it ends; `after` continues behind that part.
+        """Yield what the task emits, in order, until it ends. `after` skips parts up to that number.
 
-        A part with `discard` announces that the task runs again, and names the parts that this takes back.
+        A part with `discard` means that the task runs again, and lists the parts that are no longer valid.
         """
         steps = (await self._app.database()).steps
         async for part in follow(steps, self.id, after):
             yield part
 
     async def status(self) -> Status:
-        """How the task stands now."""
+        """Return the task's current status."""
         return Status((await self.look())["status"])
 
     async def look(self) -> dict[str, Any]:
-        """The whole row: status, attempts, progress, progress_message, worker_id and so on."""
+        """Return the task's row: status, attempts, progress, progress_message, worker_id and so on."""
         row = await (await self._app.database()).tasks.get(self.id)
         if row is None:
             raise self._gone()
         return row
 
     async def cancel(self, reason: str | None = None) -> Cancel:
-        """End it if it is queued, ask it to stop if it runs."""
+        """Cancel the task if it is queued, or ask it to stop if it is running."""
         cancels = await (await self._app.database()).tasks.cancel([self.id], reason)
         if not cancels:
             raise self._gone()
         return cancels[0]
 
     async def retry(self) -> bool:
-        """Start it over if it failed or was cancelled. False: it has not, or its dedup_key is live."""
+        """Enqueue a failed or cancelled task again, and return whether it was possible.
+
+        It is not possible in any other status, or while another task has the same dedup key.
+        """
         return bool(await (await self._app.database()).tasks.retry([self.id]))
 
     def _gone(self) -> NotFound:
         return NotFound(f"there is no task {self.id}", hint="it may have been pruned")
 
     async def why(self) -> list[Reason]:
-        """Why it waits, one reason each, with what to do about it."""
+        """Return the reasons why the task waits, each with advice."""
         return await (await self._app.database()).tasks.why(self.id)
 
 
 def as_id(id: UUID | str) -> UUID:
-    """The id of a task, also from text."""
+    """Convert text to a task id."""
     try:
         return id if isinstance(id, UUID) else UUID(id)
     except ValueError:
@@ -109,7 +112,7 @@ def as_id(id: UUID | str) -> UUID:
 
 
 class Group(Generic[T_co]):
-    """Handles that belong together."""
+    """The handles of tasks that were enqueued together."""
 
     def __init__(self, handles: Sequence[Handle[T_co]], app: App) -> None:
         self.handles = list(handles)
@@ -122,12 +125,12 @@ class Group(Generic[T_co]):
         return len(self.handles)
 
     async def outcomes(self, timeout: float | None = None) -> list[Result]:
-        """How each ended, good or bad, in order."""
+        """Wait for all tasks and return their outcomes in order, successes and failures."""
         mailbox = (await self._app.connection()).mailbox
         return await mailbox.wait([handle.id for handle in self.handles], timeout)
 
     async def results(self, timeout: float | None = None) -> list[T_co]:
-        """All results in order; the first that failed is raised, once all have ended."""
+        """Wait for all tasks and return their results in order, or raise the first error."""
         outcomes = await self.outcomes(timeout)
         return [handle.unwrap(outcome) for handle, outcome in zip(self.handles, outcomes, strict=True)]
 

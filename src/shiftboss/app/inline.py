@@ -1,4 +1,4 @@
-"""A context for a handler that is called directly: nobody waits, nothing is reported."""
+"""The context of a handler that is called directly, without a queue: nothing is stored or reported."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shiftboss.worker.handlers import Handler
 
 
 class InlineSteps:
-    """Steps of a task that runs here and now: each runs once, and nothing is kept."""
+    """The steps of a directly called task: each runs once, and no result is stored."""
 
     where = None
 
@@ -25,26 +25,26 @@ class InlineSteps:
         return Loaded()
 
     async def store(self, step: Step) -> None:
-        """There is no later attempt."""
+        """Discard the result, because there is no later attempt."""
 
     async def emit(self, part: Part) -> None:
-        """Nobody reads the stream of a task that is called directly."""
+        """Discard the part, because a directly called task has no stream."""
 
     async def flush(self, lease: int) -> None: ...
 
 
 def answer(wanted: Key) -> Recorded:
-    """A sleep of a task that runs here and now is over at once; nobody sends it an event."""
+    """End a sleep immediately, and reject a wait for an event: nothing can send one."""
     if wanted[0] == "event":
         raise UsageError(
-            f"nothing sends the event {wanted[1]!r} to a task that is called directly",
-            hint="enqueue the task; in a test, Kit.open(app) gives you a queue",
+            f"a task that is called directly cannot wait for the event {wanted[1]!r}",
+            hint="enqueue the task; in a test, use Kit.open(app)",
         )
     return Recorded("done")
 
 
 class InlineContext(Context):
-    """For an `async def` handler: steps run, sleeps are over at once, child tasks are called directly."""
+    """The context of an `async def`: steps run, sleeps end immediately, child tasks are called directly."""
 
     async def _wait(self, wanted: Key, **terms: Any) -> Recorded:
         return answer(wanted)
@@ -54,7 +54,7 @@ class InlineContext(Context):
 
 
 class InlineSyncContext(SyncContext):
-    """The same for a `def` handler."""
+    """The same as InlineContext, for a `def` handler."""
 
     async def _wait(self, wanted: Key, **terms: Any) -> Recorded:
         return answer(wanted)
@@ -74,7 +74,7 @@ async def _call(handler: Handler, arguments: dict[str, Any]) -> Any:
 
 
 def inline_claim(handler: Handler, params: dict[str, Any] | None = None) -> Claimed:
-    """What a worker would hold for this handler, made here."""
+    """Build the claim that a worker would have for this handler."""
     now = datetime.now(UTC)
     return Claimed(
         id=new_id(),
@@ -98,7 +98,7 @@ def inline_claim(handler: Handler, params: dict[str, Any] | None = None) -> Clai
 
 
 def inline_context(handler: Handler) -> Context | None:
-    """None for a handler that does not ask for one."""
+    """Return a context for the handler, or None if it does not take one."""
     if not handler.wants_context:
         return None
     claimed, steps = inline_claim(handler), InlineSteps()
@@ -110,4 +110,4 @@ def inline_context(handler: Handler) -> Context | None:
 
 
 def ignore(lease: int, id: UUID, percent: int, message: str | None) -> None:
-    """Progress that nobody looks at."""
+    """Discard progress reports."""

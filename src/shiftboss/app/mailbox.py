@@ -1,4 +1,4 @@
-"""Where results are waited for: one LISTEN for all who wait, polling behind it."""
+"""Waiting for results: one LISTEN connection for all waiters, with polling as a fallback."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ log = get_logger(__name__)
 
 CHANNEL = "shiftboss_results"
 LOOK_SECONDS = 0.01
-# Of a crowd only some are watched at a time: watching writes to rows that workers want to claim.
+# Watch at most this many tasks at a time: watching updates rows that workers want to claim.
 AT_ONCE = 200
 
 
 class Mailbox:
-    """Results of any number of tasks for any number of waiters of one event loop."""
+    """Delivers the results of tasks to all waiters of one event loop."""
 
     def __init__(self, db: Database, listen_url: str | None = None, poll_seconds: float = 1.0) -> None:
         self._db = db
         self._url = listen_url or db.url
         self._poll = poll_seconds
         self._waiting: dict[str, set[asyncio.Event]] = defaultdict(set)
-        self._ear: asyncio.Task[None] | None = None
+        self._listener: asyncio.Task[None] | None = None
 
     async def wait(self, ids: Sequence[UUID], timeout: float | None = None) -> list[Result]:
-        """Results in the order of `ids`, when all have ended."""
+        """Wait until all tasks have ended and return their results in the order of `ids`."""
         ends = None if timeout is None else time.monotonic() + timeout
         results: list[Result] = []
         for start in range(0, len(ids), AT_ONCE):
@@ -55,11 +55,11 @@ class Mailbox:
                 pause = self._poll if ends is None else min(self._poll, ends - time.monotonic())
                 if pause <= 0:
                     raise ResultTimeout(next(id for id in left if id not in done), timeout)
-                if await sleep(pause, woken) and len(left) > 1:  # those that end together are one look
+                if await sleep(pause, woken) and len(left) > 1:  # collect tasks that end together
                     await asyncio.sleep(LOOK_SECONDS)
 
     async def states(self, id: UUID, every: float) -> AsyncIterator[State]:
-        """How a task stands, `every` so many seconds and when it ends; the last one is final."""
+        """Yield a task's state `every` seconds and when it ends. The last state is final."""
         with self._waits([id]) as woken:
             while True:
                 woken.clear()
@@ -72,13 +72,13 @@ class Mailbox:
                 await sleep(every, woken)
 
     async def _look(self, ids: Sequence[UUID]) -> list[Result]:
-        """How they stand; nothing is known of them while the database is away."""
+        """Return the current results of the tasks, or nothing while the database is unavailable."""
         try:
             found = await self._db.tasks.watch(ids)
         except DatabaseUnavailable as error:
             if self._db.closed:
                 raise
-            log.warning("results are waited for, but the database is away", reason=error.message)
+            log.warning("cannot read results, trying again", reason=error.message)
             return []
         _require(ids, found)
         return found
@@ -86,8 +86,8 @@ class Mailbox:
     @contextmanager
     def _waits(self, ids: Sequence[UUID]) -> Iterator[asyncio.Event]:
         woken = asyncio.Event()
-        if self._ear is None or self._ear.done():
-            self._ear = asyncio.create_task(self._listen(), name="mailbox")
+        if self._listener is None or self._listener.done():
+            self._listener = asyncio.create_task(self._listen(), name="mailbox")
         for id in ids:
             self._waiting[str(id)].add(woken)
         try:
@@ -102,17 +102,17 @@ class Mailbox:
         async for notice in listen(self._url, [CHANNEL]):
             if notice.payload:
                 wake = self._waiting.get(notice.payload, set())
-            else:  # some may have been missed: all look for themselves
+            else:  # the connection was restored: notifications may have been missed
                 wake = {event for events in self._waiting.values() for event in events}
             for event in wake:
                 event.set()
 
     async def close(self) -> None:
-        if self._ear is not None:
-            self._ear.cancel()
+        if self._listener is not None:
+            self._listener.cancel()
             with suppress(asyncio.CancelledError):
-                await self._ear
-            self._ear = None
+                await self._listener
+            self._listener = None
 
 
 def _require(ids: Sequence[UUID], found: Sequence[Result]) -> None:
@@ -120,5 +120,5 @@ def _require(ids: Sequence[UUID], found: Sequence[Result]) -> None:
     if missing:
         raise NotFound(
             f"there is no task {min(missing)}",
-            hint="it may have been pruned, or the transaction that enqueues it is not committed yet",
+            hint="it may have been pruned, or its transaction is not committed yet",
         )

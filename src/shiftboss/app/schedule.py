@@ -1,4 +1,4 @@
-"""Schedules of an app: tasks that the clock enqueues, registered when a worker or `shiftboss up` starts."""
+"""The schedules of an app, registered when a worker or `shiftboss up` starts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Cron", "register_schedules", "schedule"]
 
 
 def schedule(handler: Handler, expression: str, timezone: str) -> Cron:
-    """When a task type is due. Refuses here what could never run there."""
+    """Build the schedule of a handler. Rejects handlers that cannot run without arguments."""
     parameters = list(inspect.signature(handler.function).parameters.values())
     for parameter in parameters[1 if handler.wants_context else 0 :]:
         if handler.provided(handler.hints.get(parameter.name)):
@@ -22,7 +22,7 @@ def schedule(handler: Handler, expression: str, timezone: str) -> Cron:
         if parameter.default is parameter.empty and parameter.kind is not parameter.VAR_KEYWORD:
             raise UsageError(
                 f"{handler.name} cannot be scheduled: {parameter.name} has no default",
-                hint="a scheduled task is called without arguments",
+                hint="give every parameter a default: scheduled tasks are called without arguments",
             )
     cron = Cron(name=handler.name, cron=expression, timezone=timezone, task=as_json(handler.new_task({})))
     cron.check()
@@ -30,7 +30,7 @@ def schedule(handler: Handler, expression: str, timezone: str) -> Cron:
 
 
 async def register_schedules(db: Database, app: object) -> None:
-    """What `@app.cron` was told; nothing for an object without schedules."""
+    """Register the schedules declared with `@app.cron`, if the object has any."""
     crons = getattr(app, "schedules", [])
     if crons:
         await register(db, crons)

@@ -1,4 +1,4 @@
-"""The sync facade: one background thread with an event loop, for code that has none."""
+"""The synchronous facade: a background thread runs the event loop for code that has none."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class Sync:
-    """`app.sync`: the same words as `app`, without await. Safe to use from many threads.
+    """The blocking counterpart of `App`, available as `app.sync`. Safe to use from many threads.
 
     >>> from shiftboss import App
     >>> app = App("flask")
@@ -40,24 +40,24 @@ class Sync:
         self.background = Background(f"shiftboss-{app.name}", app.close)
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run something async of this app on the background loop, and wait for it."""
+        """Run a coroutine on the background loop and return its result."""
         return self.background.run(coroutine)
 
     def iterate(self, values: AsyncIterator[T]) -> Iterator[T]:
-        """What an async iterator of this app yields, one after the other."""
+        """Iterate over an async iterator on the background loop."""
         return self.background.iterate(values)
 
     def within(self, context: AbstractAsyncContextManager[T]) -> AbstractContextManager[T]:
-        """An async context manager of this app as a plain one."""
+        """Enter an async context manager on the background loop."""
         return self.background.within(context)
 
     @property
     def db(self) -> Any:
-        """The app's database, whose methods block: `app.sync.db.health.get_all_workers()`."""
+        """The app's database with blocking methods, such as `app.sync.db.health.get_all_workers()`."""
         return SyncFamily(self.run(self.app.database()), self.background)
 
     def handle(self, id: UUID | str) -> SyncHandle[Any]:
-        """The handle of any task, from its id alone."""
+        """Return the handle of a task by its id."""
         return SyncHandle(self.app.handle(id), self)
 
     @overload
@@ -70,9 +70,9 @@ class Sync:
     def enqueue(self, *calls: Call[Any], conn: Any = None) -> list[SyncHandle[Any]]: ...
 
     def enqueue(self, *calls: Any, conn: Any = None) -> Any:
-        """Put calls into the queue; with `conn` in that connection's transaction.
+        """Enqueue calls, with `conn` in that connection's transaction.
 
-        `conn` may be a connection of psycopg or of Django, or a Session or Connection of SQLAlchemy.
+        `conn` is a psycopg or Django connection, or a SQLAlchemy Session or Connection.
         """
         several = len(calls) != 1 or isinstance(calls[0], Calls)
         chosen: Sequence[Call[Any]] = calls[0] if several and len(calls) == 1 else calls
@@ -81,33 +81,33 @@ class Sync:
         return handles if several else handles[0]
 
     def _enqueue_on(self, calls: Sequence[Call[Any]], conn: Any) -> Group[Any]:
-        # In the caller's thread: a connection may not be used from another one.
+        # Stay in the caller's thread: a connection must not be used from another one.
         tasks = self.app._new_tasks(calls)
         if named := self.app._named(calls, tasks):
             self.run(self.app._check(named))
         return Group(self.app._handles(calls, tasks, enqueue_sync_on(conn, tasks)), self.app)
 
     def send_event(self, key: str, payload: Any = None, *, task: UUID | None = None) -> int:
-        """Send an event to the tasks that wait for `key`; how many of them go on."""
+        """Send an event to the tasks that wait for `key`, and return how many of them it wakes."""
         return self.run(self.app.send_event(key, payload, task=task))
 
     @contextmanager
     def worker(self, *, queues: list[str] | None = None, concurrency: int | None = None) -> Iterator[None]:
-        """A worker on the background loop while the block lasts."""
+        """Run a worker on the background loop for the duration of the block."""
         with self.within(self.app.worker(queues=queues, concurrency=concurrency)):
             yield
 
     def __getattr__(self, name: str) -> Any:
-        """What extensions add to this, such as `app.sync.ai`."""
+        """Return an attribute that an extension adds, such as `app.sync.ai`."""
         return attribute(self, name)
 
     def close(self) -> None:
-        """Close the database and end the thread; the next use starts both again."""
+        """Close the database and end the thread. The next use starts both again."""
         self.background.close()
 
 
 class SyncHandle(Generic[R_co]):
-    """A handle whose methods block."""
+    """The blocking counterpart of `Handle`."""
 
     def __init__(self, handle: Handle[R_co], sync: Sync) -> None:
         self._handle = handle

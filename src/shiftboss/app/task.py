@@ -1,4 +1,4 @@
-"""A task type in Python: call it, enqueue it, map it. Type checkers know its arguments and its result."""
+"""Task types: typed objects that call, enqueue and map a decorated function."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ R = TypeVar("R")
 
 
 class Task(Generic[P, R]):
-    """What `@app.task()` makes of a function. `function` is the function itself."""
+    """A function decorated with `@app.task()`. `function` is the original function."""
 
     def __init__(self, app: App, handler: Handler, terms: Mapping[str, Any] | None = None) -> None:
         self.app = app
@@ -72,7 +72,7 @@ class Task(Generic[P, R]):
         requires: dict[str, Any] | None = None,
         metadata: dict[str, Any] | None = None,
     ) -> Self:
-        """The same task under other terms; seconds may be given as plain numbers.
+        """Return the same task with other options. Durations may be given in seconds.
 
         >>> import asyncio
         >>> from shiftboss import App
@@ -92,16 +92,16 @@ class Task(Generic[P, R]):
         return type(self)(self.app, self.handler, self._terms | given)
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
-        """A call to be made later: a part of a graph, or of somebody's transaction (`app.enqueue`)."""
+        """Return a call that is not enqueued yet, for graphs and for `app.enqueue(..., conn=...)`."""
         return Call(self.handler, self._encode(args, kwargs), self.decode, dict(self._terms))
 
     def call_with_result(
         self, parents: Sequence[Call[Any]], places: int | list[int], *args: Any, **kwargs: Any
     ) -> Call[R]:
-        """A call whose first argument is what `parents` return; see `Call.then`."""
+        """Return a call whose first argument is the result of `parents`; see `Call.then`."""
         first = next(iter(self._signature.parameters.values()), None)
         if first is None or first.kind is first.VAR_KEYWORD:
-            raise BadArguments(f"{self.name} takes no argument that a result could be passed on to")
+            raise BadArguments(f"{self.name} has no parameter that can receive a result")
         params = self._encode(args, kwargs, missing=first.name)
         if not parents:
             return Call(self.handler, params | {first.name: []}, self.decode, dict(self._terms))
@@ -115,11 +115,11 @@ class Task(Generic[P, R]):
         )
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
-        """Put one task into the queue. The arguments are checked here, before anything is stored."""
+        """Enqueue one task. The arguments are checked before anything is stored."""
         return await self.app.enqueue(self.call(*args, **kwargs))
 
     async def map(self, inputs: Iterable[Any]) -> Group[R]:
-        """One task per input, which is its first argument; all of them go in by one statement.
+        """Enqueue one task per input in a single statement. The input is the first argument.
 
         >>> import asyncio
         >>> from shiftboss import App
@@ -138,18 +138,18 @@ class Task(Generic[P, R]):
         return await self.app.enqueue_all([call(value) for value in inputs])
 
     async def starmap(self, inputs: Iterable[Mapping[str, Any]]) -> Group[R]:
-        """As `map`, with several named arguments each."""
+        """Enqueue one task per mapping of named arguments in a single statement."""
         call: Callable[..., Call[R]] = self.call
         return await self.app.enqueue_all([call(**named) for named in inputs])
 
     def handle(self, id: UUID | str) -> Handle[R]:
-        """The handle of a task of this type that was enqueued elsewhere."""
+        """Return the handle of a task of this type by its id."""
         return Handle(as_id(id), self.app, decode=self.decode)
 
     def _encode(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], missing: str | None = None
     ) -> dict[str, Any]:
-        """The arguments as JSON; the one that is `missing` comes when the task runs."""
+        """Encode the arguments as JSON, except `missing`, which is filled in when the task runs."""
         signature = self._signature
         known = signature.parameters.values()
         if missing is not None:
@@ -157,7 +157,7 @@ class Task(Generic[P, R]):
         try:
             named = signature.bind(*args, **kwargs).arguments
         except TypeError as error:
-            raise BadArguments(f"arguments of {self.name} do not fit: {error}") from None
+            raise BadArguments(f"wrong arguments for {self.name}: {error}") from None
         for parameter in known:
             if parameter.kind is parameter.VAR_KEYWORD:
                 named |= named.pop(parameter.name, {})
@@ -165,12 +165,12 @@ class Task(Generic[P, R]):
         return {name: self._plain(name, bound[name]) for name in named}
 
     def _plain(self, name: str, value: Any) -> Any:
-        """One argument as JSON can hold it."""
+        """Convert one argument to plain JSON data."""
         try:
             return to_jsonable_python(value)
         except (PydanticSerializationError, ValueError, RecursionError) as error:
             problem = f"argument {name} of {self.name} cannot be stored as JSON: {error}"
-            hint = "pass plain data, a dataclass or a Pydantic model; or an id that the handler looks up"
+            hint = "pass plain data, a dataclass, a Pydantic model, or an id that the handler looks up"
             raise BadArguments(problem, hint=hint) from None
 
     @cached_property
@@ -182,7 +182,7 @@ class Task(Generic[P, R]):
         )
 
     def decode(self, result: Any) -> R:
-        """The JSON of a result as the type that the function returns."""
+        """Convert a JSON result to the type that the function returns."""
         if self._returns is None:
             decoded: R = result
             return decoded
@@ -191,8 +191,8 @@ class Task(Generic[P, R]):
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             raise ResultInvalid(
-                f"the result of {self.name} is not what it promises: {first['msg']}",
-                hint="correct the return annotation of the function, or what ran in its place",
+                f"the result of {self.name} does not match its return annotation: {first['msg']}",
+                hint="correct the return annotation, or check which version of the function ran",
             ) from None
 
     @cached_property
@@ -200,12 +200,12 @@ class Task(Generic[P, R]):
         hint = self.handler.hints.get("return", Any)
         try:
             return None if hint is Any else TypeAdapter(hint)
-        except PydanticUserError:  # not a type that data can be checked against
+        except PydanticUserError:  # Pydantic cannot validate this type
             return None
 
 
 class AsyncTask(Task[P, R]):
-    """Of an `async def`: a direct call is awaited and runs here and now, without queue or worker."""
+    """The task of an `async def`. Awaiting a direct call runs it in this process, without the queue."""
 
     async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         context = inline_context(self.handler)
@@ -214,7 +214,7 @@ class AsyncTask(Task[P, R]):
 
 
 class PlainTask(Task[P, R]):
-    """Of a plain `def`: a direct call runs here and now, without queue or worker."""
+    """The task of a plain `def`. A direct call runs it in this process, without the queue."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         context = inline_context(self.handler)

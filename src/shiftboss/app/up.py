@@ -1,4 +1,4 @@
-"""What `shiftboss up` runs in one terminal: workers, leader, and the services of extensions."""
+"""The service behind `shiftboss up`: workers, a leader candidate, and the services of extensions."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ Say = Callable[[str, str], None]
 
 
 class Up(Service):
-    """Supervised workers, a candidate for leader and every service that an extension brings, on one database.
+    """Runs supervised workers, a leader candidate and the services of all extensions on one database.
 
-    Services whose packages are not installed are left out, with a line that names the extra.
+    Services whose packages are not installed are skipped with a message that names the extra.
     """
 
     def __init__(
@@ -44,11 +44,11 @@ class Up(Service):
         self.grace = settings.supervisor.stop_seconds + 60
 
     async def enter(self, service: Service) -> None:
-        """Start a service now and stop it at the end, after the workers have stopped."""
+        """Start a service. It stops at the end, after the workers have stopped."""
         await self._stack.enter_async_context(service)
 
     def when_ready(self, call: Callable[[], Awaitable[None]]) -> None:
-        """Call this once the first worker is ready."""
+        """Register a function to call once the first worker is ready."""
         self._when_ready.append(call)
 
     async def run(self) -> None:
@@ -56,7 +56,7 @@ class Up(Service):
         await configure(self.db, self.settings.autoscale)
         await register_schedules(self.db, self._app)
         async with self._stack:
-            # Stopped in the reverse order: workers end while everything else still runs.
+            # Services stop in reverse order, so that workers stop while everything else still runs.
             for start in contributions("services", self._left_out):
                 await start(self)
             await self.enter(candidate(self.db, self.settings))
@@ -72,10 +72,10 @@ class Up(Service):
             await self._until_stop(supervisor)
 
     def _left_out(self, extension: Extension) -> None:
-        self.say(extension.name, f"left out: pip install 'shiftboss[{extension.extra}]'")
+        self.say(extension.name, f"not installed: pip install 'shiftboss[{extension.extra}]'")
 
     async def _first_worker(self, supervisor: Supervisor) -> None:
-        """Wait until a worker can take what is submitted now."""
+        """Wait until a worker is ready to take tasks."""
         mine = {slot.component for slot in supervisor.slots}
         ends = time.monotonic() + self.settings.supervisor.start_seconds
         while mine and not await sleep(LOOK_SECONDS, self.stopping):
@@ -83,7 +83,7 @@ class Up(Service):
             if any(row["component"] in mine and row["status"] == "healthy" for row in rows):
                 return
             if time.monotonic() > ends:
-                self.say("workers", "none is up yet: `shiftboss events` tells why")
+                self.say("workers", "no worker has started yet: see `shiftboss events`")
                 return
 
     async def _until_stop(self, supervisor: Supervisor) -> None:
