@@ -160,7 +160,7 @@ async def test_slots_that_gave_up(db: Database) -> None:
 
 async def test_a_look_that_fails_is_a_finding(db: Database) -> None:
     await db.execute("DROP VIEW shiftboss.health_alerts")
-    [finding] = await findings._looked(findings.fleet, db)
+    [finding] = await findings._checked(findings.fleet, db)
     assert (finding.level, finding.area) == ("problem", "fleet")
     assert finding.message.startswith("the check failed: ")
 
