@@ -1,4 +1,4 @@
-"""Keeps the slots of this host alive: spawn, watch, restart, pause. Calls db, lifecycle and worker.slot."""
+"""Keep the slots of this host alive: spawn, watch, restart, replace."""
 
 from shiftboss.supervisor.supervisor import Supervisor
 

@@ -1,4 +1,4 @@
-"""One process of a slot: started in a group of its own, seen dead at once, ended politely or not."""
+"""The process of a slot: starts it in its own group, notices its death at once, and ends it."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ BUSY = {psutil.STATUS_RUNNING, psutil.STATUS_DISK_SLEEP}
 
 
 class Ending(NamedTuple):
-    """How a process ended: exit status, or minus the signal; and what it said last."""
+    """The end of a process: its exit status (or minus the signal) and its last message."""
 
     code: int
-    words: str
+    message: str
 
     def __str__(self) -> str:
         how = ending(self.code).removeprefix("was ")
-        return f"{how}: {self.words}" if self.words else how
+        return f"{how}: {self.message}" if self.message else how
 
 
 class Process:
-    """A child of this process. `ended` is done as soon as it is dead, and its whole group with it."""
+    """A child of this process. `ended` is done as soon as the child and its whole group are dead."""
 
-    def __init__(self, child: subprocess.Popen[bytes], words: int, mark: int) -> None:
-        self._child, self._words, self._mark = child, words, mark
+    def __init__(self, child: subprocess.Popen[bytes], message: int, mark: int) -> None:
+        self._child, self._message, self._mark = child, message, mark
         self._last_mark: bytes | None = None
         self._cpu = 0.0
         self.pid = child.pid
@@ -62,12 +62,12 @@ class Process:
         serves: str = "",
     ) -> Process:
         """Start `command` for the slot. Raises OSError if it cannot be started."""
-        words, mark = _file(), _file(SIZE)
+        message, mark = _file(), _file(SIZE)
         spec = SlotSpec(
             component=component,
             host=host,
             lifeline=lifeline,
-            words=words,
+            words=message,
             grace=grace,
             serves=serves,
             mark=mark,
@@ -77,20 +77,20 @@ class Process:
                 command,
                 stdin=subprocess.DEVNULL,
                 env={**os.environ, **spec.variable()},
-                pass_fds=(lifeline, words, mark),
-                start_new_session=True,  # Ctrl-C is ours to handle; and its forks can be found
+                pass_fds=(lifeline, message, mark),
+                start_new_session=True,  # keeps Ctrl-C from the worker, and lets us find its forks
             )
         except OSError:
-            os.close(words)
+            os.close(message)
             os.close(mark)
             raise
-        return cls(child, words, mark)
+        return cls(child, message, mark)
 
     def _watch(self) -> None:
         loop = asyncio.get_running_loop()
         try:
             descriptor = os.pidfd_open(self.pid)
-        except (AttributeError, OSError):  # not on this system, forbidden, or no descriptor is left
+        except (AttributeError, OSError):  # missing on this system, forbidden, or out of descriptors
             self._poll(loop)
             return
         loop.add_reader(descriptor, self._on_exit, descriptor)
@@ -107,27 +107,27 @@ class Process:
         self._conclude()
 
     def _conclude(self) -> None:
-        # Not waited for yet, it still owns its number: this can only reach the forks it left behind.
+        # Until it is waited for, its pid is not reused: this can only reach the forks it left behind.
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
         code = self._child.wait()
-        words = storable(os.pread(self._words, LAST_WORDS, 0).decode(errors="replace"))
+        message = storable(os.pread(self._message, LAST_WORDS, 0).decode(errors="replace"))
         self._last_mark = os.pread(self._mark, SIZE, 0)
-        os.close(self._words)
+        os.close(self._message)
         os.close(self._mark)
         if not self.ended.done():
-            self.ended.set_result(Ending(code, " ".join(words.split())))
+            self.ended.set_result(Ending(code, " ".join(message.split())))
 
     def accused(self, older: float = 0.0) -> list[int]:
-        """The leases that may have stopped it, also when it is dead; see `shiftboss.worker.mark`."""
+        """Return the leases that may have stopped the process; see `shiftboss.worker.mark`."""
         return accused(self._marked(), older)
 
     def started(self) -> list[int]:
-        """The leases whose attempts had started, also when it is dead."""
+        """Return the leases whose attempts had started."""
         return started(self._marked())
 
     def lacks_database(self, within: float) -> bool:
-        """Whether the database failed it within the last `within` seconds: its silence tells nothing."""
+        """Whether its database calls failed in the last `within` seconds, so that it cannot beat."""
         seconds = away_for(self._marked())
         return seconds is not None and seconds < within
 
@@ -135,7 +135,7 @@ class Process:
         return self._last_mark if self._last_mark is not None else os.pread(self._mark, SIZE, 0)
 
     def progresses(self) -> bool:
-        """Whether it used the processor since it was asked last, or waits for that or for the disk."""
+        """Whether it used CPU time since the previous call, or waits for the CPU or the disk."""
         try:
             process = psutil.Process(self.pid)
             before, self._cpu = self._cpu, sum(process.cpu_times()[:2])
@@ -148,7 +148,7 @@ class Process:
             self._child.send_signal(number)
 
     async def end(self, seconds: float) -> Ending:
-        """SIGTERM, and after `seconds` SIGKILL for the whole group."""
+        """Send SIGTERM, and after `seconds` SIGKILL to the whole group."""
         self.signal(signal.SIGTERM)
         done, _ = await asyncio.wait([self.ended], timeout=seconds)
         if not done:
@@ -161,7 +161,7 @@ class Process:
                 os.killpg(self.pid, signal.SIGKILL)
 
     def memory(self) -> float:
-        """Megabytes of it and its children."""
+        """Return the resident memory of the process and its children in MB."""
         try:
             root = psutil.Process(self.pid)
             return sum(map(_resident, [root, *root.children(recursive=True)])) / MB
@@ -170,31 +170,31 @@ class Process:
 
 
 async def end_stranger(name: str, seconds: float, serves: str) -> bool:
-    """End a former supervisor's process, if that very one still lives. True if it did.
+    """End a process of a former supervisor. Return whether it was still alive.
 
-    A row of `health` is not enough to go by: in a copy of a database it names the original's workers. The
-    process itself tells what it `serves`; one that serves something else, or does not tell, is left alone.
+    The row in `health` is not sufficient evidence: in a copy of a database it names the workers of the
+    original. So the process must have been started for the fleet that `serves` names.
     """
     if not is_alive(name):
         return False
     pid = pid_of(name)
     if SlotSpec.served_by(pid) != serves:
-        log.warning("left a process alone that does not serve this fleet", pid=pid)
+        log.warning("did not end a process that serves another fleet", pid=pid)
         return False
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGTERM)
     deadline = time.monotonic() + seconds
-    while is_alive(name) and time.monotonic() < deadline:  # noqa: ASYNC110 -- not our child: nobody tells us
+    while is_alive(name) and time.monotonic() < deadline:  # noqa: ASYNC110 -- not our child, so nothing reports its end
         await asyncio.sleep(0.05)
     if is_alive(name):
         with suppress(ProcessLookupError):
-            # our workers lead a group of their own; any other group is not ours to kill
+            # Workers lead their own process group. Never kill any other group.
             (os.killpg if os.getpgid(pid) == pid else os.kill)(pid, signal.SIGKILL)
     return True
 
 
 def _file(size: int = 0) -> int:
-    """A descriptor of a file without a name."""
+    """Return the descriptor of an unnamed temporary file."""
     with tempfile.TemporaryFile() as file:
         file.truncate(size)
         return os.dup(file.fileno())
