@@ -1,4 +1,4 @@
-"""`python -m shiftboss` is the command `shiftboss`."""
+"""Run the command `shiftboss` with `python -m shiftboss`."""
 
 import sys
 

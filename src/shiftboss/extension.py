@@ -1,14 +1,14 @@
-"""The door: everything that an extension can bring. The core finds extensions here and names none of them.
+"""The extension interface. The core finds extensions through entry points and imports none of them.
 
-An extension is one `Extension` object that a distribution announces as an entry point:
+An extension is one `Extension` object that a distribution declares as an entry point:
 
 ```toml
 [project.entry-points."shiftboss.extensions"]
 notes = "shiftboss_notes:extension"
 ```
 
-Targets are written as `module:attribute` and imported on first use, so an extension whose packages are not
-installed costs nothing and fails only where it is used, with the name of the extra to install.
+Targets are written as `module:attribute` and imported on first use. An extension whose packages are not
+installed fails only when it is used, with an error that names the extra to install.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ GROUP = "shiftboss.extensions"
 
 @dataclass(frozen=True)
 class Command:
-    """Where a command's typer app is, what `--help` says about it, and the extra whose packages it needs."""
+    """The target of a command's typer app, its help text, and the extra with the packages that it needs."""
 
     target: str
     help: str
@@ -42,88 +42,88 @@ class Command:
 
 @dataclass(frozen=True, kw_only=True)
 class Extension:
-    """What an extension brings. Every field but the name is optional."""
+    """What an extension contributes. All fields except `name` and `package` are optional."""
 
     name: str
     package: str
-    """The package that holds it; its `sql` folder has `migrations`, `functions` and `views`."""
+    """The Python package. Its `sql` directory can have `migrations`, `functions` and `views`."""
     extra: str | None = None
-    """The extra of `pip install 'shiftboss[extra]'` that installs what it needs beyond the base."""
+    """The extra of `pip install 'shiftboss[extra]'` that installs its dependencies."""
     after: tuple[str, ...] = ()
     """Extensions whose tables or modules this one uses."""
 
     schemas: tuple[str, ...] = ()
-    """Schemas that its SQL makes; the roles of `shiftboss db roles` get rights on what is in them."""
+    """Schemas that its SQL creates. The roles of `shiftboss db roles` get privileges on their objects."""
     tables: tuple[str, ...] = ()
-    """Tables that its SQL makes in `public`, for the same purpose."""
+    """Tables that its SQL creates in `public`, for the same purpose."""
 
     settings: Mapping[str, str] = field(default_factory=dict)
     """Sections of the settings: name → a subclass of `shiftboss.model.section.Section`."""
     families: Mapping[str, str] = field(default_factory=dict)
     """Families of SQL functions: `db.<name>` → a class that takes the `Database`."""
     attributes: Mapping[str, str] = field(default_factory=dict)
-    """What it adds to objects of the API: `Context.ai`, `App.ai` or `Sync.ai` → `(object) -> value`."""
+    """Attributes of API objects: `Context.ai`, `App.ai` or `Sync.ai` → `(object) -> value`."""
     handlers: tuple[str, ...] = ()
-    """`Handlers` that `shiftboss up` serves when it is given no app."""
+    """`Handlers` that `shiftboss up` serves without an app."""
     commands: Mapping[str, Command] = field(default_factory=dict)
     """Commands of the CLI, by name: a typer app, or for `noun verb` a function added to that noun."""
     routes: tuple[str, ...] = ()
-    """FastAPI routers that the admin service includes."""
+    """FastAPI routers for the admin service."""
     pages: tuple[str, ...] = ()
-    """Tuples of `Page` that the admin service shows; see `shiftboss.extensions.admin.page.site`."""
+    """Tuples of `Page` for the dashboard; see `shiftboss.extensions.admin.page.site`."""
     cards: tuple[str, ...] = ()
     """`Card`s on the overview page."""
     stories: tuple[str, ...] = ()
-    """`Story` objects: entries that a task's timeline shows; see the same module."""
+    """`Story` objects, which add entries to a task's timeline; see the same module."""
     services: tuple[str, ...] = ()
-    """`async def start(up: Up) -> None`: what `shiftboss up` runs beside the workers."""
+    """`async def start(up: Up) -> None`: services that `shiftboss up` runs beside the workers."""
     companions: tuple[str, ...] = ()
-    """`(db, settings) -> Service`: what every long-running process of ours that may lead runs as well."""
+    """`(db, settings) -> Service`: services that run in every process that can become the leader."""
     sources: Mapping[str, str] = field(default_factory=dict)
-    """Where else workers can get tasks from: name → `(addresses, settings) -> Source`."""
+    """Additional sources of tasks for workers: name → `(addresses, settings) -> Source`."""
     engines: Mapping[str, str] = field(default_factory=dict)
-    """Where else handlers can run: name → `(address, settings) -> shiftboss.worker.engines.Engine`."""
+    """Engines that can run handlers: name → `(address, settings) -> shiftboss.worker.engines.Engine`."""
     asked: Mapping[str, str] = field(default_factory=dict)
-    """What workers without a database may ask of a coordinator: name → `async (db, arguments) -> JSON`."""
+    """Requests that workers can send to a coordinator: name → `async (db, arguments) -> JSON`."""
     duties: tuple[str, ...] = ()
-    """`(db, settings) -> list[Duty]`: what the leader does for this extension, retention included."""
+    """`(db, settings) -> list[Duty]`: duties of the leader for this extension, including retention."""
     snapshot: Mapping[str, str] = field(default_factory=dict)
     """Parts of the metrics snapshot: key → `async (db) -> value`."""
     changes: Mapping[str, str] = field(default_factory=dict)
-    """Live changes for the page: a NOTIFY channel → `async (db, payloads) -> list[(kind, row)]`."""
+    """Live updates for the dashboard: a NOTIFY channel → `async (db, payloads) -> list[(kind, row)]`."""
     alerts: tuple[str, ...] = ()
-    """`async (db) -> list[alert]`: what somebody should look at."""
+    """`async (db) -> list[alert]`: problems to show in the list of alerts."""
     rules: tuple[str, ...] = ()
-    """Tuples of `shiftboss.model.alert.Rule`: what is announced, and drawn by Prometheus and Grafana."""
+    """Tuples of `shiftboss.model.alert.Rule`, for notifications, Prometheus and Grafana."""
     findings: tuple[str, ...] = ()
-    """`async (db, settings) -> list[Finding]`: what `shiftboss doctor` reports."""
+    """`async (db, settings) -> list[Finding]`: findings for `shiftboss doctor`."""
     metrics: tuple[str, ...] = ()
-    """`async (db) -> list[metric family]`: what `/metrics` adds."""
+    """`async (db) -> list[metric family]`: metrics for `/metrics`."""
 
 
 @cache
 def extensions() -> tuple[Extension, ...]:
-    """Every extension that is installed, each after those it builds on."""
+    """Return all installed extensions, each after the ones it depends on."""
     found = {extension.name: extension for extension in _found()}
     graph = {name: [other for other in one.after if other in found] for name, one in sorted(found.items())}
     try:
         return tuple(found[name] for name in TopologicalSorter(graph).static_order())
     except CycleError as error:
         raise ConfigError(
-            f"extensions build on each other in a circle: {' → '.join(error.args[1])}"
+            f"extensions depend on each other in a cycle: {' → '.join(error.args[1])}"
         ) from None
 
 
 def load(target: str) -> Any:
-    """The object that `module:attribute` names."""
+    """Import the object that `module:attribute` names."""
     module, _, attribute = target.partition(":")
     return getattr(import_module(module), attribute)
 
 
 def contributions(kind: str, left_out: Callable[[Extension], None] | None = None) -> Iterator[Any]:
-    """What extensions bring of one kind, loaded: `contributions("routes")`.
+    """Yield the loaded contributions of one kind from all extensions: `contributions("routes")`.
 
-    What needs packages that are not installed is left out; `left_out` hears of it.
+    Extensions whose packages are not installed are skipped; `left_out` is called for each of them.
     """
     for extension in extensions():
         try:
@@ -131,7 +131,7 @@ def contributions(kind: str, left_out: Callable[[Extension], None] | None = None
         except ModuleNotFoundError as error:
             if (error.name or "").startswith("shiftboss"):
                 raise
-            log.debug("%s of %s left out: no module %s", kind, extension.name, error.name)
+            log.debug("%s of extension %s skipped: no module %s", kind, extension.name, error.name)
             if left_out is not None:
                 left_out(extension)
             continue
@@ -139,18 +139,18 @@ def contributions(kind: str, left_out: Callable[[Extension], None] | None = None
 
 
 def named(kind: str) -> dict[str, str]:
-    """The targets of one kind that has names, over all extensions: `named("families")`."""
+    """Return the targets of one kind by name, over all extensions: `named("families")`."""
     targets: dict[str, str] = {}
     for extension in extensions():
         for name, target in getattr(extension, kind).items():
             if name in targets:
-                raise ConfigError(f"two extensions bring {kind} named {name!r}", hint="uninstall one of them")
+                raise ConfigError(f"two extensions have {kind} named {name!r}", hint="uninstall one of them")
             targets[name] = target
     return targets
 
 
 def attribute(owner: object, name: str) -> Any:
-    """What an extension adds to `owner` under this name, made on first use and kept there."""
+    """Return the attribute that an extension adds to `owner`. It is created on first use."""
     brought = {} if name.startswith("_") else named("attributes")
     wanted = (f"{kind.__name__}.{name}" for kind in type(owner).__mro__)
     target = next((brought[one] for one in wanted if one in brought), None)
@@ -162,7 +162,7 @@ def attribute(owner: object, name: str) -> Any:
 
 
 def missing(what: str, extra: str | None, error: ModuleNotFoundError) -> UsageError:
-    """The error for something that needs packages which are not installed."""
+    """Return the error for a feature whose packages are not installed."""
     hint = f"pip install 'shiftboss[{extra}]'" if extra else f"pip install {error.name}"
     return UsageError(f"{what} needs packages that are not installed ({error.name})", hint=hint)
 
@@ -175,13 +175,13 @@ def _found() -> Iterator[Extension]:
 
 
 def _load_entry(entry: EntryPoint) -> Extension | None:
-    """The extension, or None if its folder was removed from the installation."""
+    """Return the extension, or None if its directory was removed from the installation."""
     try:
         extension = entry.load()
     except ModuleNotFoundError as error:
         if error.name is None or not entry.module.startswith(error.name):
             raise
-        log.debug("extension %s is announced, but %s is not there", entry.name, entry.module)
+        log.debug("extension %s is declared, but module %s does not exist", entry.name, entry.module)
         return None
     if not isinstance(extension, Extension):
         raise ConfigError(f"the entry point {entry.name} = {entry.value} is not an Extension")

@@ -1,4 +1,4 @@
-"""The test kit: run a task inline, drain a queue, move the clock. On a real database, thrown away afterwards.
+"""The test kit: run a task inline, drain a queue, move the clock, all on a temporary database.
 
 With pytest and pytest-asyncio:
 
@@ -55,18 +55,19 @@ __all__ = ["Cancelled", "Complete", "Fail", "Kit", "Postpone", "Report", "Suspen
 
 R = TypeVar("R")
 TEMPLATE = "shiftboss_template"
-# Nothing here has to outlive the test.
+# The data does not need to survive a crash.
 FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 
-# A stopped clock still tells what came first: tasks of one enqueue are a microsecond apart.
+# A stopped clock still advances by this much per connection, so that the order of events is known.
 TICK = timedelta(milliseconds=10)
 MOST_TICKS = 5000
 
 
 async def run(call: Call[R], *, attempt: int = 1, db: Database | None = None) -> R:
-    """Run one task here and now as a worker would: arguments checked, deadline kept, result made JSON.
+    """Run one task inline as a worker would, and return its result.
 
-    Raises TaskFailed when the task does not complete.
+    Arguments are validated, timeouts apply, and the result passes through JSON. Raises TaskFailed if the task
+    does not complete.
 
     >>> from shiftboss import App
     >>> app = App("kit")
@@ -92,16 +93,16 @@ async def run(call: Call[R], *, attempt: int = 1, db: Database | None = None) ->
         case Cancelled():
             raise TaskCancelled(claimed.id, None)
         case Postpone(seconds, reason):
-            raise TaskFailed(claimed.id, f"it was put off by {seconds:g} s: {reason}")
+            raise TaskFailed(claimed.id, f"deferred by {seconds:g} s: {reason}")
         case Fail(error):
             raise TaskFailed(claimed.id, error)
         case Suspended(waits):
             names = ", ".join(str(wait["name"]) for wait in waits)
-            raise TaskFailed(claimed.id, f"it waits for {names}: Kit.drain() runs such a task to its end")
+            raise TaskFailed(claimed.id, f"it waits for {names}: use Kit.drain() for tasks that wait")
 
 
 class Kit:
-    """A throw-away database behind an app. Make one with `Kit.open(app)`."""
+    """An app with a temporary database. Create one with `Kit.open(app)`."""
 
     def __init__(self, app: App, db: ClockedDatabase) -> None:
         self.app = app
@@ -110,7 +111,7 @@ class Kit:
     @classmethod
     @asynccontextmanager
     async def open(cls, app: App, url: str | None = None) -> AsyncIterator[Self]:
-        """On `url`, or on a fresh database of an embedded server that lasts as long as this process."""
+        """Open a kit on `url`, or on a new database of an embedded server that this process starts."""
         if url is None:
             async with fresh_database() as fresh, cls.open(app, fresh) as kit:
                 yield kit
@@ -127,7 +128,7 @@ class Kit:
     @classmethod
     @contextmanager
     def sync(cls, app: App, url: str | None = None) -> Iterator[Any]:
-        """A kit whose methods block, for tests without an event loop; `app.sync` uses its database."""
+        """Open a kit with blocking methods, for tests without an event loop. `app.sync` uses its database."""
         try:
             with app.sync.within(cls.open(app, url)) as kit:
                 yield SyncFamily(kit, app.sync.background)
@@ -135,14 +136,13 @@ class Kit:
             app.sync.close()
 
     async def drain(self, queue: str | None = None, *, limit: int = 10_000) -> list[Report]:
-        """Claim, run and report until nothing is due, new tasks included; what happened, in order.
+        """Run tasks, including new ones, until none is due. Return the reports in order.
 
-        Tasks fail and come back as they would in a fleet: move the clock to see a retry with backoff, or to
-        end a sleep.
+        Retries and sleeps work as in production: move the clock to reach the end of a backoff or a sleep.
         """
         source, reports = DatabaseSource(self.db, listening=False), list[Report]()
         executor = Executor(self.app.handlers, ignore, self.db)
-        executor.batches.eager = True  # the kit runs one task after the other
+        executor.batches.eager = True  # the kit runs one task at a time
         await executor.open()
         types = sorted(handler.name for handler in self.app.handlers)
         versions = {handler.name: handler.versions for handler in self.app.handlers if handler.versions}
@@ -165,15 +165,16 @@ class Kit:
         return reports
 
     async def enqueued(self, task: Task[..., Any] | str | None = None) -> list[dict[str, Any]]:
-        """The tasks that were enqueued, whatever became of them, in order; of one type, or all."""
+        """Return all tasks that were enqueued, in order, whatever their status; or those of one type."""
         return await enqueued(self.db, task)
 
     async def assert_enqueued(
         self, what: Task[..., Any] | Call[Any] | str, *, times: int | None = None, **terms: Any
     ) -> None:
-        """Assert that a task was enqueued: a type, or a call with exactly these arguments.
+        """Assert that a task of this type, or a call with exactly these arguments, was enqueued.
 
-        `times` says how often, at least once otherwise. `terms` are columns of the task: `queue="mail"`.
+        `times` is the exact number; the default is at least once. `terms` are columns of the task, such as
+        `queue="mail"`.
         """
         await assert_enqueued(self.db, what, times, terms)
 
@@ -182,21 +183,21 @@ class Kit:
         await assert_enqueued(self.db, what, 0, terms)
 
     async def _due(self, source: DatabaseSource) -> list[Claimed]:
-        """The next task; waits whose time has come end first, as the leader would see to it."""
+        """End waits that are due, as the leader does, and claim the next task."""
         await self.db.steps.wake_due()
         return await source.claim(1)
 
     async def freeze(self, at: datetime | None = None) -> datetime:
-        """Stop the database's clock, at `at` or now; what it shows. Schedules go on from there."""
+        """Stop the database's clock at `at`, or now, and return that time. Schedules continue from there."""
         self.db.clock = shown = at or datetime.now(UTC)
         await restart_schedules(self.db, shown)
         self.db.clock = shown
         return shown
 
     async def move(self, **span: float) -> datetime:
-        """Move the clock on, stopping it if it runs: `await kit.move(hours=2)`.
+        """Advance the clock, and stop it if it runs: `await kit.move(hours=2)`.
 
-        Schedules of the app fire for every tick on the way, each with the clock at that tick.
+        The app's schedules fire for every tick in between, with the clock at that tick.
         """
         began = self.db.clock or datetime.now(UTC)
         target = began + timedelta(**span)
@@ -212,12 +213,12 @@ class Kit:
         )
 
     async def thaw(self) -> None:
-        """Let the clock show the real time again."""
+        """Let the clock run in real time again."""
         self.db.clock = None
 
 
 class ClockedDatabase(Database):
-    """A database whose connections show the time that they are told."""
+    """A database whose connections use `clock` as the current time."""
 
     clock: datetime | None = None
 
@@ -233,7 +234,7 @@ class ClockedDatabase(Database):
 
 @asynccontextmanager
 async def fresh_database() -> AsyncIterator[str]:
-    """The URL of a new, migrated database, dropped in the end."""
+    """Create a migrated database, yield its URL, and drop it at the end."""
     url = await asyncio.to_thread(_server)
     name = f"kit_{new_id().hex}"
     await _admin(url, f"CREATE DATABASE {name} TEMPLATE {TEMPLATE} STRATEGY file_copy")
@@ -245,7 +246,7 @@ async def fresh_database() -> AsyncIterator[str]:
 
 @cache
 def _server() -> str:
-    """One server for this process, with a migrated template in it; the first test pays two seconds for it."""
+    """Start the server of this process with a migrated template, which takes about two seconds."""
     directory = Path(tempfile.mkdtemp(prefix="shiftboss-kit-"))
     server = EmbeddedServer(directory / "server", settings=FAST, linger=0)
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
@@ -253,9 +254,8 @@ def _server() -> str:
     url = server.acquire()
     asyncio.run(_admin(url, f"CREATE DATABASE {TEMPLATE}"))
     asyncio.run(migrate(_named(url, TEMPLATE)))
-    asyncio.run(
-        _admin(url, "DELETE FROM shiftboss.installation", TEMPLATE)
-    )  # each copy is a fleet of its own
+    # Each copy of the template is a separate fleet.
+    asyncio.run(_admin(url, "DELETE FROM shiftboss.installation", TEMPLATE))
     return url
 
 
@@ -272,5 +272,5 @@ async def _attempt(executor: Executor, claimed: Claimed) -> Report:
     began = time.monotonic()
     attempt = Attempt(claimed, began)
     running = asyncio.ensure_future(executor.run(attempt))
-    attempt.handle = running  # type: ignore[assignment]  # to stop it by; its result is ours
+    attempt.handle = running  # type: ignore[assignment]  # only used to stop it
     return Report(claimed, await running, time.monotonic() - began)

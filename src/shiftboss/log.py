@@ -1,11 +1,11 @@
-"""Logs of a library: standard loggers below `shiftboss`, and fields beside each message.
+"""Standard loggers below `shiftboss`, with fields for each message.
 
 ```python
 log = get_logger(__name__)
-log.warning("workers were lost", workers=2, tasks=7)
+log.warning("workers lost", workers=2, tasks=7)
 ```
 
-Nothing here configures logging or prints. The commands of Shiftboss do that, in `shiftboss.lifecycle.logs`.
+Nothing here configures logging. Only the commands do, with `shiftboss.lifecycle.logs`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ logging.getLogger("shiftboss").addHandler(logging.NullHandler())
 
 
 class Event:
-    """A message and its fields: plain formatters show both as text, ours read the fields."""
+    """A message and its fields. Any formatter shows both as text; those of Shiftboss use the fields."""
 
     __slots__ = ("fields", "text")
 
@@ -29,14 +29,14 @@ class Event:
 
 
 class Log:
-    """A logger whose keyword arguments are the fields of the message."""
+    """A logger that takes the fields of a message as keyword arguments."""
 
     def __init__(self, logger: logging.Logger, fields: dict[str, Any] | None = None) -> None:
         self._logger = logger
         self._fields = fields or {}
 
     def bind(self, **fields: Any) -> Log:
-        """The same logger with these fields on every message."""
+        """Return a logger that adds these fields to every message."""
         return Log(self._logger, self._fields | fields)
 
     def debug(self, text: str, *args: object, **fields: Any) -> None:
@@ -52,7 +52,7 @@ class Log:
         self._write(logging.ERROR, text, args, fields)
 
     def exception(self, text: str, *args: object, **fields: Any) -> None:
-        """An error with the traceback of the exception that is being handled."""
+        """Log an error with the traceback of the current exception."""
         self._write(logging.ERROR, text, args, fields, traceback=True)
 
     def _write(
@@ -64,5 +64,5 @@ class Log:
 
 
 def get_logger(name: str) -> Log:
-    """The logger of a module: `get_logger(__name__)`."""
+    """Return the logger of a module: `get_logger(__name__)`."""
     return Log(logging.getLogger(name))

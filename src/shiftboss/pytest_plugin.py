@@ -1,6 +1,6 @@
-"""The pytest plugin: a kit per test. Active wherever Shiftboss is installed; loads nothing until it is used.
+"""The pytest plugin: fixtures that open a kit per test. It imports Shiftboss only when they are used.
 
-`shiftboss_app` names the app: the setting `shiftboss_app = "tasks:app"` of pytest, or a fixture of that name.
+Name the app with the pytest option `shiftboss_app = "tasks:app"`, or override the fixture `shiftboss_app`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def _async_fixture() -> Callable[[Any], Any]:
-    """Made by pytest-asyncio where that is installed; anyio takes plain ones."""
+    """Return the decorator of pytest-asyncio if that is installed; anyio accepts plain fixtures."""
     try:
         import pytest_asyncio
     except ImportError:
@@ -30,14 +30,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture
 def shiftboss_app(pytestconfig: pytest.Config) -> App:
-    """The app under test; override this fixture, or set `shiftboss_app` in pytest's configuration."""
+    """Return the app under test. Override this fixture, or set `shiftboss_app` in pytest's configuration."""
     from shiftboss.model.errors import UsageError
     from shiftboss.worker.process import handlers_of, load
 
     target = pytestconfig.getini("shiftboss_app")
     if not target:
         hint = 'set shiftboss_app = "tasks:app" in pytest\'s configuration, or define a fixture of that name'
-        raise UsageError(f"shiftboss_kit does not know your app: {hint}", hint=hint)
+        raise UsageError(f"no app is configured for shiftboss_kit: {hint}", hint=hint)
     app: App = load(target)
     handlers_of(app, target)
     return app
@@ -45,7 +45,7 @@ def shiftboss_app(pytestconfig: pytest.Config) -> App:
 
 @_async_fixture()
 async def shiftboss_kit(shiftboss_app: App) -> AsyncIterator[Kit]:
-    """A kit on a database of its own, for async tests."""
+    """A kit on a new database, for async tests."""
     from shiftboss.kit import Kit
 
     async with Kit.open(shiftboss_app) as kit:
@@ -54,7 +54,7 @@ async def shiftboss_kit(shiftboss_app: App) -> AsyncIterator[Kit]:
 
 @pytest.fixture
 def shiftboss_sync_kit(shiftboss_app: App) -> Iterator[Any]:
-    """The same for plain tests: its methods block, and `app.sync` uses its database."""
+    """A kit on a new database, with blocking methods. `app.sync` uses its database."""
     from shiftboss.kit import Kit
 
     with Kit.sync(shiftboss_app) as kit:

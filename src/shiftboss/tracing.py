@@ -1,8 +1,8 @@
 """OpenTelemetry: one trace through enqueue, wait, claim, run, steps, child tasks and AI calls.
 
-With the extra `otel` and the usual variables (`OTEL_EXPORTER_OTLP_ENDPOINT` and others) no code is needed; a
-tracer provider that the application has set up is used as it is. Otherwise nothing of OpenTelemetry is
-imported, and each of these functions returns at once. The trace context travels in `tasks.metadata`.
+Install the extra `otel` and set the usual variables, such as `OTEL_EXPORTER_OTLP_ENDPOINT`. A tracer provider
+of the application is used as it is. Otherwise OpenTelemetry is not imported, and each of these functions
+returns at once. The trace context is stored in `tasks.metadata`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ log = get_logger(__name__)
 
 NAME = "shiftboss"
 SYSTEM = {"messaging.system": NAME}
-#: One of these asks for traces.
+#: Any of these variables enables traces.
 ASKED = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_TRACES_EXPORTER")
 HEADERS = ("traceparent", "tracestate")
 _nothing: AbstractContextManager[None] = nullcontext()
@@ -35,7 +35,7 @@ _looked = False
 
 
 def tracer() -> Tracer | None:
-    """The tracer; None while nobody asked for traces."""
+    """Return the tracer, or None if traces are not enabled."""
     global _looked, _tracer
     if _tracer is not None:
         return _tracer
@@ -58,7 +58,7 @@ def _asked() -> bool:
 
 
 def _set_up() -> bool:
-    """Export spans as the environment says, unless the application has a provider of its own."""
+    """Export spans as the environment specifies, unless the application has its own provider."""
     try:
         from opentelemetry import trace
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -66,7 +66,7 @@ def _set_up() -> bool:
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ModuleNotFoundError as error:
-        log.warning("traces need a package: pip install 'shiftboss[otel]'", missing=error.name)
+        log.warning("traces need packages: pip install 'shiftboss[otel]'", missing=error.name)
         return False
     if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
         named = {} if "OTEL_SERVICE_NAME" in os.environ else {"service.name": NAME}
@@ -77,7 +77,7 @@ def _set_up() -> bool:
 
 
 def flush() -> None:
-    """Send what has ended: this process may be killed next."""
+    """Send all ended spans, because this process may be killed."""
     if _tracer is not None:
         from opentelemetry import trace
 
@@ -87,7 +87,7 @@ def flush() -> None:
 
 
 def carrier() -> dict[str, str] | None:
-    """The context of the span that runs here, to continue elsewhere; None: there is none."""
+    """Return the context of the current span as headers, or None without a span."""
     if tracer() is None:
         return None
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
@@ -98,7 +98,7 @@ def carrier() -> dict[str, str] | None:
 
 
 def continued(headers: Mapping[str, Any] | None) -> None:
-    """Go on under the span that `carrier` described, for as long as this context lasts."""
+    """Continue the span of these headers from `carrier` in the current context."""
     if headers and tracer() is not None:
         from opentelemetry import context
 
@@ -136,13 +136,13 @@ def _sending(tasks: Sequence[NewTask], current: Tracer) -> Iterator[Sequence[New
 
 
 def sending(tasks: Sequence[NewTask]) -> AbstractContextManager[Sequence[NewTask]]:
-    """A span around an enqueue: `with sending(tasks) as tasks`, which carry its context."""
+    """Open a span around an enqueue: `with sending(tasks) as tasks` yields tasks that carry its context."""
     current = tracer()
     return nullcontext(tasks) if current is None or not tasks else _sending(tasks, current)
 
 
 def begin(task: Claimed) -> Span | None:
-    """The span of an attempt, current in this context; before it come the wait and the claim."""
+    """Start the span of an attempt in the current context, after spans for its wait and claim."""
     current = tracer()
     if current is None:
         return None
@@ -174,7 +174,7 @@ def begin(task: Claimed) -> Span | None:
 
 
 def end(span: Span | None, outcome: Outcome) -> None:
-    """The attempt has ended so."""
+    """End the span of an attempt with its outcome."""
     if span is None:
         return
     from opentelemetry.trace import Status, StatusCode
@@ -191,7 +191,7 @@ def end(span: Span | None, outcome: Outcome) -> None:
 
 
 def step(name: str) -> AbstractContextManager[Any]:
-    """A span around a step that runs."""
+    """Open a span around a step."""
     current = tracer()
     if current is None:
         return _nothing
@@ -206,7 +206,7 @@ def called(
     attributes: Mapping[str, Any],
     error: str | None,
 ) -> None:
-    """Record a call of an AI model that took so long, by the conventions for generative AI."""
+    """Record a finished call of an AI model, by the semantic conventions for generative AI."""
     current = tracer()
     if current is None:
         return
@@ -227,5 +227,5 @@ def called(
     span.end()
 
 
-def _nanos(moment: datetime) -> int:
-    return int(moment.timestamp() * 1e9)
+def _nanos(at: datetime) -> int:
+    return int(at.timestamp() * 1e9)

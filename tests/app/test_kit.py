@@ -47,7 +47,7 @@ async def test_inline_is_as_strict_as_a_worker() -> None:
     assert await run(flaky.call(2), attempt=2) == 2
     with pytest.raises(TaskFailed, match="not yet"):
         await run(flaky.call(2))
-    with pytest.raises(TaskFailed, match="put off by 3600 s: closed"):
+    with pytest.raises(TaskFailed, match="deferred by 3600 s: closed"):
         await run(put_off.call())
     with pytest.raises(TaskFailed, match="ran out of time"):
         await run(endless.call())

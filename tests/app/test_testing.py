@@ -142,4 +142,4 @@ def test_the_plugin_in_a_project_of_its_own(tmp_path: Path) -> None:
     done = subprocess.run(
         [*command, "-k", "plain"], cwd=tmp_path, capture_output=True, text=True, check=False
     )
-    assert "shiftboss_kit does not know your app" in done.stdout
+    assert "no app is configured for shiftboss_kit" in done.stdout

@@ -93,7 +93,7 @@ def test_a_question_is_listed_and_answered(run: Run, database_url: str) -> None:
     (one,) = json.loads(run("approvals", "--json"))
     assert one["schema"]["required"] == ["ok"]
     assert f"shiftboss approvals answer {id} --step approval" in run("why", id)
-    assert "the answer does not fit" in run("approvals", "answer", id, "ok=maybe", code=2)
+    assert "the answer is not valid" in run("approvals", "answer", id, "ok=maybe", code=2)
     assert "neither JSON nor" in run("approvals", "answer", id, "yes", code=2)
     assert run("approvals", "answer", id, "ok=true", "comment=well done") == "answered: Publish it?\n"
     assert "does not wait" in run("approvals", "answer", id, '{"ok": true}', code=3)

@@ -108,8 +108,8 @@ async def test_an_alert_is_announced_once_at_its_start_and_its_end(db: Database,
     assert await watch.send() == 0
     assert await db.alerts.firing() == []
     start, end = receiver.got
-    assert start.text.startswith("Warning: the oldest task of queue mail has waited for 36")
-    assert end.text.startswith("Resolved: the oldest task of queue mail")
+    assert start.text.startswith("Warning: the oldest task in queue mail has waited for 36")
+    assert end.text.startswith("Resolved: the oldest task in queue mail")
     assert start.fields()["advice"] == "shiftboss queues list"
     assert (start.fields()["moment"], end.fields()["moment"]) == ("start", "end")
     for delivery in receiver.got:
@@ -180,7 +180,7 @@ async def test_that_nobody_leads_is_announced_by_a_process_that_does_not(
     monkeypatch.setattr(LeaderWatch, "LASTING", 0.0)
     async with LeaderWatch(db, AlertSettings(webhooks=(receiver.url,), every_seconds=0.05)):
         await eventually(lambda: receiver.got)
-    assert receiver.got[0].text.startswith("Critical: no process leads the fleet")
+    assert receiver.got[0].text.startswith("Critical: the fleet has no leader")
 
 
 def test_rules_for_prometheus_and_a_board(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -83,7 +83,7 @@ async def _scale(words: list[str], host: str | None) -> None:
         if len(words) == 1 and words[0].isdecimal():
             words = [f"{await _only_queue(db)}={words[0]}"]
         for queue, count in slots(words).items():
-            where = await operations.set_slots(me(), queue, count, host)
+            where = await operations.scale(me(), queue, count, host)
             typer.echo(f"{queue}: {count} on {where}")
 
 

@@ -1,1 +1,1 @@
-"""Leadership by election, and the duties that come with it: rescue, pruning, schedules, autoscaling."""
+"""Election of the leader, and its duties: rescue, pruning, schedules, autoscaling, alerts."""

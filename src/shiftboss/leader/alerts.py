@@ -1,4 +1,4 @@
-"""Alerts that reach somebody: starts and ends are sent to webhooks or handed to a task."""
+"""Alert notifications: the start and end of an alert are sent to webhooks and enqueued as a task."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ COLOURS = {"critical": "danger", "warning": "warning"}
 
 
 class Alarm:
-    """Looks at the rules, and sends what is to be announced."""
+    """Evaluates the alert rules and sends notifications."""
 
     def __init__(self, db: Database, settings: AlertSettings) -> None:
         self._db, self._settings = db, settings
@@ -49,7 +49,10 @@ class Alarm:
         return [rule for rule in all_rules() if rule.name not in self._settings.off]
 
     async def look(self, only: str | None = None) -> list[Row]:
-        """Look at every rule; the starts and ends to announce. A rule that cannot be read stays as it is."""
+        """Evaluate every rule, or one of them. Return the alerts that started or ended.
+
+        If a rule cannot be evaluated, its alerts stay as they are.
+        """
         found, looked = [], []
         for rule in self.rules():
             if only not in (None, rule.name):
@@ -58,7 +61,7 @@ class Alarm:
             try:
                 seen = await rule.find(self._db, threshold)
             except ShiftbossError as error:
-                log.warning("a rule could not be looked at", rule=rule.name, reason=error.message)
+                log.warning("cannot evaluate alert rule", rule=rule.name, reason=error.message)
                 continue
             looked.append(rule.name)
             about = {"rule": rule.name, "severity": rule.severity, "threshold": threshold}
@@ -66,7 +69,7 @@ class Alarm:
         return await self._db.alerts.settle(looked, found, list(self._targets), self._settings.task)
 
     async def send(self) -> int:
-        """Send what is due; how many were delivered."""
+        """Send the notifications that are due. Return how many were delivered."""
         due = await self._db.alerts.take_deliveries(list(self._targets))
         errors = await asyncio.gather(*(self._post(row) for row in due))
         for row, error in zip(due, errors, strict=True):
@@ -74,18 +77,18 @@ class Alarm:
         return errors.count(None)
 
     async def _post(self, row: Row) -> str | None:
-        """What went wrong. The address is a secret, so the log names its host only."""
+        """Send one notification. Return the error, or None. The URL is a secret: log its host only."""
         url = self._targets[row["target"]]
         body = orjson.dumps(message(row["alert"], row["moment"]))
         headers = signed(f"alert-{row['alert']['id']}-{row['moment']}", body, self._key)
         error = await asyncio.to_thread(_send, url, body, headers)
         if error is not None:
-            log.warning("an alert was not delivered", host=urlsplit(url).hostname, reason=error)
+            log.warning("alert not delivered", host=urlsplit(url).hostname, reason=error)
         return error
 
 
 class LeaderWatch(Service):
-    """Announces that nobody leads, which no leader can do. For processes that do not lead themselves."""
+    """Raises an alert when there is no leader. Runs in processes that cannot become the leader."""
 
     LASTING = 60.0
 
@@ -101,7 +104,7 @@ class LeaderWatch(Service):
             try:
                 await self._look()
             except ShiftbossError as error:
-                log.warning("cannot see whether somebody leads", reason=error.message)
+                log.warning("cannot check for a leader", reason=error.message)
 
     async def _look(self) -> None:
         if (await self._db.insights.figures.fleet())["led"]:
@@ -112,14 +115,14 @@ class LeaderWatch(Service):
 
 
 def target(url: str) -> str:
-    """What stands for an address in the database."""
+    """Return a hash that identifies a URL in the database."""
     return hashlib.sha256(url.encode()).hexdigest()[:16]
 
 
 def message(alert: dict[str, Any], moment: str) -> dict[str, Any]:
-    """What a webhook gets: Slack shows it, and other receivers find every figure in `fields`."""
+    """Return the body for a webhook, in Slack's format. Other receivers find all values in `fields`."""
     ended = moment == "end"
-    word = "Resolved" if ended else alert["severity"].capitalize()
+    title = "Resolved" if ended else alert["severity"].capitalize()
     names = ("rule", "subject", "severity", "value", "threshold", "started_at", "ended_at", "advice")
     fields = [
         {"title": n, "value": str(alert[n]), "short": n != "advice"}
@@ -127,11 +130,11 @@ def message(alert: dict[str, Any], moment: str) -> dict[str, Any]:
         if alert[n] not in (None, "")
     ]
     return {
-        "text": f"{word}: {alert['message']}",
+        "text": f"{title}: {alert['message']}",
         "attachments": [
             {
                 "color": "good" if ended else COLOURS[alert["severity"]],
-                "fallback": f"{word}: {alert['message']}",
+                "fallback": f"{title}: {alert['message']}",
                 "title": alert["rule"],
                 "text": "" if ended else f"`{alert['advice']}`",
                 "fields": [{"title": "moment", "value": moment, "short": True}, *fields],
@@ -141,15 +144,17 @@ def message(alert: dict[str, Any], moment: str) -> dict[str, Any]:
 
 
 def signing_key(secret: str | None) -> bytes | None:
-    """The key in a secret of the form `whsec_` and base64."""
+    """Return the key of a secret in the form `whsec_BASE64`."""
     try:
         return None if secret is None else base64.b64decode(secret.removeprefix("whsec_"), validate=True)
     except binascii.Error:
-        raise ConfigError("alerts.secret is not base64", hint="whsec_ and 24 to 64 random bytes") from None
+        raise ConfigError(
+            "alerts.secret is not base64", hint="use whsec_ and 24 to 64 random bytes in base64"
+        ) from None
 
 
 def signed(id: str, body: bytes, key: bytes | None) -> dict[str, str]:
-    """Headers as standardwebhooks.com describes them; a delivery that is repeated has the same id."""
+    """Return headers as standardwebhooks.com describes them. A repeated delivery has the same id."""
     at = str(int(time.time()))
     headers = {"Content-Type": "application/json", "webhook-id": id, "webhook-timestamp": at}
     if key is not None:

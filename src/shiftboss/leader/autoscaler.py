@@ -1,4 +1,4 @@
-"""How many workers there should be: a pure decision, and the leader's duty that carries it out."""
+"""The autoscaler: `decide` computes the number of workers, a duty of the leader applies it."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from shiftboss.model.settings import AutoscaleSettings
 log = get_logger(__name__)
 
 LOOK_AHEAD = 30.0
-"""Seconds for which a queue that grows is thought to go on growing."""
+"""Seconds for which a growing queue is expected to keep growing."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Load:
-    """What was measured: tasks that wait and run, rates per second, and what there is to carry them."""
+    """Measurements of a queue: waiting and running tasks, rates per second, and its workers."""
 
     depth: int
     workers: int
     oldest_seconds: float = 0.0
     running: int = 0
     slots: int = 0
-    """Of all workers together."""
+    """The capacity of all workers together."""
     arrivals: float = 0.0
     completions: float = 0.0
     task_seconds: float = 0.0
@@ -46,15 +46,15 @@ class Decision(NamedTuple):
 
 
 def decide(settings: AutoscaleSettings, load: Load, since_change: float) -> Decision:
-    """How many workers there should be now, `since_change` seconds after that figure changed last."""
+    """Return how many workers there should be, `since_change` seconds after the last change."""
     now = load.workers
     low, high = settings.min_workers, max(settings.max_workers, settings.min_workers)
     if not low <= now <= high:
-        return Decision(min(max(now, low), high), f"outside of {low} to {high}")
+        return Decision(min(max(now, low), high), f"not between {low} and {high}")
     wanted, reason = _wanted(settings, load)
     wanted = min(max(wanted, low), high)
     if wanted != now and since_change < settings.cooldown_seconds:
-        return Decision(now, f"cooling down; {wanted} would be right: {reason}")
+        return Decision(now, f"cooling down; then {wanted}: {reason}")
     return Decision(wanted, reason)
 
 
@@ -65,36 +65,35 @@ def _wanted(settings: AutoscaleSettings, load: Load) -> tuple[int, str]:
     share = expected / (now * target) if now else math.inf if load.depth else 0.0
     needed = max(_to_keep_up(load), math.ceil(expected / target))
     if share > settings.scale_up_threshold:
-        # at most twice as many at a time: what was just asked for has not shown in the figures yet
+        # At most double the number: the effect of the last change is not visible yet.
         wanted = min(max(needed, now + 1), max(2 * now, 1))
-        return wanted, f"{load.depth} wait, {share:.0%} of the target with {now} workers"
+        return wanted, f"{load.depth} tasks wait, {share:.0%} of the target with {now} workers"
     if load.depth and load.oldest_seconds > settings.max_age_seconds:
         return now + 1, f"the oldest task has waited for {load.oldest_seconds:.0f} s"
     if share < settings.scale_down_threshold and needed < now:
-        # a quarter at a time: workers that were ended too soon are dear
-        return max(needed, now - max(now // 4, 1)), f"{needed} workers can carry what comes in"
-    return now, "as it should be"
+        # At most a quarter at a time: starting a worker again is expensive.
+        return max(needed, now - max(now // 4, 1)), f"{needed} workers can handle the load"
+    return now, "the load is on target"
 
 
 def _to_keep_up(load: Load) -> int:
-    """Workers that are busy with what comes in, however short the queue is: a busy one with none waiting is
-    not idle."""
+    """Return how many workers the incoming tasks keep busy, even if none of them waits."""
     slots = max(load.arrivals * load.task_seconds, float(load.running))
     return math.ceil(slots / load.slots_each)
 
 
 class Launcher(Protocol):
-    """Starts and ends workers somewhere. Fewer means that workers are drained before they end."""
+    """Sets the number of workers on some platform. Superfluous workers are drained before they end."""
 
     async def workers(self) -> int:
-        """How many there should be, as ordered last."""
+        """Return the number that was last requested."""
         ...
 
     async def scale(self, count: int) -> None: ...
 
 
 class SupervisorLauncher:
-    """Processes of one host or of all that serve a queue, through their supervisors' slots for it."""
+    """Sets the slots for a queue of the supervisors on one host, or on all hosts that serve it."""
 
     def __init__(self, db: Database, queue: str, host: str | None = None) -> None:
         self._db, self._queue, self._host = db, queue, host
@@ -103,7 +102,7 @@ class SupervisorLauncher:
         return sum((await self._slots()).values())
 
     async def _slots(self) -> dict[str, int]:
-        """By host, of supervisors that live: a host that died takes no orders."""
+        """Return the slots by host, for supervisors that are alive."""
         rows = await self._db.fetch(
             "SELECT host, (slots ->> %(q)s)::int AS n FROM shiftboss.supervisors WHERE slots ? %(q)s"
             " AND (%(h)s::text IS NULL OR host = %(h)s) AND shiftboss.is_supervised(host) ORDER BY host",
@@ -113,7 +112,7 @@ class SupervisorLauncher:
 
     async def scale(self, count: int) -> None:
         if count < 0:
-            raise UsageError(f"{count} workers are too few", hint="0 or more")
+            raise UsageError(f"cannot scale to {count} workers", hint="use 0 or more")
         slots = await self._slots()
         if not slots:
             await self._db.health.set_slots(self._queue, count, self._host)
@@ -124,13 +123,13 @@ class SupervisorLauncher:
 
 
 class Autoscaler:
-    """One queue: measure, decide, and order what was decided."""
+    """Measures the load of one queue, decides, and sets the number of workers."""
 
     def __init__(self, db: Database, launcher: Launcher, settings: AutoscaleSettings) -> None:
         self._db, self._launcher, self._settings = db, launcher, settings
 
     async def __call__(self, since_change: float = math.inf) -> Decision:
-        """`since_change`: seconds since the number of workers changed last."""
+        """Scale once. `since_change` is the time since the last change in seconds."""
         queue = self._settings.queue
         row = await self._db.autoscale.load(queue)
         row["workers"] = now = await self._launcher.workers()
@@ -145,7 +144,7 @@ class Autoscaler:
 
 
 class FleetScaler:
-    """The leader's duty: scale every queue whose stored settings ask for it."""
+    """A duty of the leader: scales every queue that has autoscaling enabled."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
@@ -155,8 +154,8 @@ class FleetScaler:
         for row in await self._db.autoscale.all():
             try:
                 settings = _validated(row["queue"], row["settings"])
-            except UsageError as error:  # written by hand into the table
-                log.warning("a queue cannot be scaled", queue=row["queue"], reason=error.message)
+            except UsageError as error:  # the table was changed with SQL
+                log.warning("cannot scale queue", queue=row["queue"], reason=error.message)
                 continue
             if settings.enabled and self._due(settings):
                 scaler = Autoscaler(self._db, SupervisorLauncher(self._db, settings.queue), settings)
@@ -170,19 +169,19 @@ class FleetScaler:
         return True
 
     async def _scale(self, scaler: Autoscaler, queue: str, since_change: float | None) -> None:
-        """One queue that cannot be scaled does not keep the others from it."""
+        """Scale one queue. An error that concerns only this queue does not affect the others."""
         try:
             await scaler(math.inf if since_change is None else since_change)
         except DatabaseError as error:
             if error.about_everything:
                 raise
-            log.warning("a queue cannot be scaled", queue=queue, reason=error.message)
+            log.warning("cannot scale queue", queue=queue, reason=error.message)
 
 
 async def set_autoscale(db: Database, queue: str, given: Mapping[str, Any]) -> AutoscaleSettings:
-    """Change some of a queue's settings; all of them as they are now. None brings a default back."""
+    """Change some settings of a queue; None restores a default. Return all its settings."""
     if "queue" in given:
-        raise UsageError("the queue cannot be changed", hint="name the other queue instead")
+        raise UsageError("the queue cannot be changed", hint="change the settings of the other queue")
     merged = {**await db.autoscale.get(queue), **given}
     checked = _validated(queue, {key: value for key, value in merged.items() if value is not None})
     values = {key: None if value is None else getattr(checked, key) for key, value in given.items()}
@@ -190,14 +189,14 @@ async def set_autoscale(db: Database, queue: str, given: Mapping[str, Any]) -> A
 
 
 async def configure(db: Database, settings: AutoscaleSettings) -> None:
-    """Store what a configuration says about scaling; what it does not mention stays as it is."""
+    """Store the settings that a configuration sets explicitly, and keep all others."""
     given = settings.model_dump(exclude_unset=True, exclude={"queue"})
     if await db.autoscale.configure_autoscale(settings.queue, given):
         log.info("autoscaling configured", queue=settings.queue, **given)
 
 
 async def stored_autoscale(db: Database) -> list[AutoscaleSettings]:
-    """The settings of every queue that has any, defaults included."""
+    """Return the settings of every queue that has any, with defaults."""
     return [_validated(row["queue"], row["settings"]) for row in await db.autoscale.all()]
 
 
@@ -207,5 +206,5 @@ def _validated(queue: str, settings: Mapping[str, Any]) -> AutoscaleSettings:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         key = ".".join(str(part) for part in first["loc"])
-        hint = f"the keys are {', '.join(AutoscaleSettings.model_fields)}"
+        hint = f"the settings are {', '.join(AutoscaleSettings.model_fields)}"
         raise UsageError(f"autoscale of {queue!r}: {key}: {first['msg']}", hint=hint) from None

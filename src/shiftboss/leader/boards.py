@@ -1,4 +1,4 @@
-"""The rules as a Prometheus rules file and as a Grafana board."""
+"""The alert rules as a Prometheus rules file and a Grafana dashboard."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from shiftboss.model.alert import Rule
 
-#: Panels that no rule is about: title, expression, unit.
+#: Panels without an alert rule: title, expression, unit.
 PANELS = (
     ("Attempts per second", "sum by (status) (rate(worker_tasks_processed_total[5m]))", "ops"),
     ("Queue depth", "max by (queue) (queue_depth)", "short"),
@@ -22,7 +22,7 @@ PANELS = (
 
 
 def prometheus_rules(rules: Sequence[Rule], thresholds: Mapping[str, float]) -> dict[str, Any]:
-    """The document of a rules file; JSON is YAML as well."""
+    """Return the content of a rules file. As JSON it is valid YAML."""
     return {
         "groups": [
             {
@@ -43,7 +43,7 @@ def prometheus_rules(rules: Sequence[Rule], thresholds: Mapping[str, float]) -> 
 
 
 def grafana_board(rules: Sequence[Rule], thresholds: Mapping[str, float]) -> dict[str, Any]:
-    """A dashboard to import; its panels show where each rule's threshold lies."""
+    """Return a dashboard to import. Its panels show the thresholds of the rules."""
     panels = [_panel(title, expression, unit) for title, expression, unit in PANELS]
     panels += [_panel(rule.summary, rule.panel, rule.unit, _threshold(rule, thresholds)) for rule in rules]
     for number, panel in enumerate(panels):

@@ -1,4 +1,4 @@
-"""All that the leader does for the fleet."""
+"""All duties of the leader."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SAMPLE_SECONDS = 15.0
 
 
 def fleet_duties(db: Database, settings: Settings) -> list[Duty]:
-    """Rescue, prune, fire schedules, end waits, sample workers, and scale queues that are set so."""
+    """Return the duties: rescue, prune, fire schedules, end waits, raise alerts, autoscale, take samples."""
     duties = Rescuer(db, settings.leader).duties() + Pruner(db, settings.leader).duties()
     duties.append(Duty("cron", TICK_SECONDS, partial(fire_due, db)))
     duties.append(Duty("waits", TICK_SECONDS, db.steps.wake_all_due))
@@ -30,7 +30,7 @@ def fleet_duties(db: Database, settings: Settings) -> list[Duty]:
 
 
 def candidate(db: Database, settings: Settings, eagerness: float = 1.0, *, name: str | None = None) -> Leader:
-    """A process that would do all that. Where candidates may be many, each should be less eager."""
+    """Return a service that stands for election. With many candidates, give each a lower `eagerness`."""
     lease = leadership(db, settings.leader.lease_seconds, name)
     return Leader(
         lease, fleet_duties(db.under(lease), settings), every=settings.leader.elect_seconds / eagerness

@@ -1,4 +1,4 @@
-"""The leader: of all processes that could do the fleet's duties, the one that does them."""
+"""The election of the leader, the one process that performs the duties of the fleet."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ELECTED = "leader.elected"
 
 
 class Duty(NamedTuple):
-    """Something that only the leader does, every so often."""
+    """Something that only the leader does, every `every` seconds."""
 
     name: str
     every: float
@@ -28,21 +28,21 @@ class Duty(NamedTuple):
 
 
 def leadership(db: Database, seconds: float, name: str | None = None) -> Lease:
-    """The lease of the leader; the event of its election says who holds it."""
+    """Return the lease of the leader. The event of an election names the new holder."""
     who = own_name()
     holder = {"name": name or f"{who['host']}:{who['pid']}"} | who
     return Lease(db, LEASE, seconds, holder, event=ELECTED, dead=known_dead)
 
 
 class Leader(Service):
-    """Stands for election; elected, it does its duties until it stops or another process holds the lease.
+    """Stands for election. Once elected, performs its duties until it stops or loses the lease.
 
-    Duties write through `Database.under(lease)`, so that one which comes too late has no effect. The leader
-    itself looks at the lease only to save the attempt.
+    Duties write through `Database.under(lease)`, so late writes of a former leader have no effect. The leader
+    checks the lease itself only to avoid useless attempts.
     """
 
     def __init__(self, lease: Lease, duties: Sequence[Duty], *, every: float = 1.0) -> None:
-        """`every`: seconds between two attempts to be elected."""
+        """`every` is the number of seconds between two attempts to be elected."""
         super().__init__()
         self._lease, self._duties, self._every = lease, list(duties), every
         self._leading = False
@@ -69,7 +69,7 @@ class Leader(Service):
             return False
 
     async def _lead(self) -> None:
-        log.info("this process is the leader now")
+        log.info("became leader")
         self._leading = True
         over = asyncio.Event()
         tasks = [asyncio.create_task(self._do(duty, over), name=duty.name) for duty in self._duties]
@@ -83,15 +83,15 @@ class Leader(Service):
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await self._lease.release()  # a successor need not wait for the lease to expire
-            log.info("this process is no longer the leader")
+            log.info("no longer leader")
 
     async def _do(self, duty: Duty, over: asyncio.Event) -> None:
         async for _ in ticks(duty.every, over):
-            if not self._lease.held:  # the database is away, or somebody else leads
+            if not self._lease.held:  # the database is away, or another process leads
                 continue
             try:
                 await duty.call()
             except ShiftbossError as error:
-                log.warning("a duty could not be done", duty=duty.name, reason=error.message)
+                log.warning("duty not performed", duty=duty.name, reason=error.message)
             except Exception:
-                log.exception("a duty failed", duty=duty.name)
+                log.exception("duty failed", duty=duty.name)

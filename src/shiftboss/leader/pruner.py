@@ -1,4 +1,4 @@
-"""The pruner: deletes old history as fast as it accumulates, and keeps the small tables small."""
+"""The pruner: deletes old rows as fast as they accumulate."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FOLD_SECONDS = 5.0
 
 
 class Batch:
-    """How many rows to delete at once: as many as take about a fifth of a second."""
+    """The number of rows to delete at once, adapted to take about 0.2 seconds."""
 
     SMALLEST, LARGEST = 500, 20_000
     SECONDS = 0.2
@@ -25,7 +25,7 @@ class Batch:
         self.size = 2_000
 
     def took(self, seconds: float) -> None:
-        """Adapt to how long the last full batch took; at most twice or half the size each time."""
+        """Adapt the size to the duration of the last full batch, by a factor of at most two."""
         factor = min(2.0, max(0.5, self.SECONDS / max(seconds, 0.001)))
         self.size = min(self.LARGEST, max(self.SMALLEST, int(self.size * factor)))
 
@@ -45,10 +45,10 @@ class Pruner:
         ]
 
     async def prune(self) -> int:
-        """Delete the finished tasks that are old enough; how many.
+        """Delete finished tasks that are old enough. Return how many.
 
-        It goes on until none is left, so that it keeps up with any rate of finished tasks, and rests after
-        each batch for as long as the batch took.
+        Deletes batches until none is left, so that it keeps up with any rate of finished tasks. After
+        each batch it pauses for as long as the batch took.
         """
         older = timedelta(days=self._settings.keep_tasks_days)
         total = 0
@@ -63,21 +63,21 @@ class Pruner:
             await asyncio.sleep(seconds)
 
     async def fold(self) -> None:
-        """Add up what has been counted since the last time."""
+        """Add the counts since the last call to the totals."""
         await self._db.execute("SELECT shiftboss.fold_tallies()")
         await self._db.execute("SELECT shiftboss.fold_errors()")
         await self._db.execute("SELECT shiftboss.fold_counters()")
         await self.count_queues()
 
     async def count_queues(self) -> None:
-        """Count long queues for /metrics, for at most a twentieth of the time."""
+        """Count long queues for /metrics. Counting takes at most a twentieth of the time."""
         began = time.monotonic()
         if began >= self._next_count:
             await self._db.execute("SELECT shiftboss.count_queues(%s)", [COUNTED])
             self._next_count = time.monotonic() + 20 * (time.monotonic() - began)
 
     async def tidy(self) -> None:
-        """Housekeeping of lanes, events, statistics and slots that nobody remembers."""
+        """Delete old lanes, events, statistics and slots."""
         older = timedelta(days=self._settings.keep_events_days)
         await self._db.tasks.tidy(older)
         await self._db.health.tidy_health(older)

@@ -1,4 +1,4 @@
-"""The rescuer: finds workers that fell silent, and returns their tasks to the queue."""
+"""The rescuer: finds workers that stopped beating, and returns their tasks to the queue."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CLOCK_JUMP = 5.0
 
 
 class Rescuer:
-    """Judges silence by what it has seen itself: clocks may jump and the database may be away for a while."""
+    """Measures silence itself, so that clock jumps and database outages are not mistaken for dead workers."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Rescuer:
         ]
 
     async def crash_check(self) -> list[str]:
-        """Slots that are silent, and whose supervisor is as well, are crashed; which ones."""
+        """Mark silent slots with a silent supervisor as crashed. Return their names."""
         try:
             rows = {row["component"]: row for row in await self._db.health.watch_list()}
         except DatabaseError:
@@ -56,14 +56,15 @@ class Rescuer:
             if silence >= limit and await self._db.health.mark_crashed(
                 name, f"no beat for {limit:g} s", outcome="lost", last_seen=rows[name]["last_seen"]
             ):
-                log.warning("a worker is silent, and nobody supervises it", component=name)
+                log.warning("slot and supervisor are silent", component=name)
                 crashed.append(name)
         return crashed
 
     async def rescue(self) -> int:
-        """Put back the tasks of lost workers; how many.
+        """Return the tasks of lost workers to the queue. Return how many.
 
-        When the database was away, or its clock has jumped, all leases look old: workers get time for a beat.
+        After an outage or a clock jump of the database, all leases look old. Then workers first get time to
+        send a beat.
         """
         now = self._clock()
         if not await self._steady(now):
@@ -72,11 +73,11 @@ class Rescuer:
             return 0
         done = await self._db.workers.rescue()
         if done["workers_lost"]:
-            log.warning("workers were lost", workers=done["workers_lost"], tasks=done["tasks_rescued"])
+            log.warning("workers lost", workers=done["workers_lost"], tasks=done["tasks_rescued"])
         return int(done["tasks_rescued"])
 
     async def _steady(self, now: float) -> bool:
-        """Whether the database's clock has gone on as ours has, since it was last asked."""
+        """Whether the database's clock has advanced like ours since the last call."""
         before, self._offset = self._offset, None
         row = await self._db.fetch_one("SELECT shiftboss.epoch() AS now")
         assert row is not None

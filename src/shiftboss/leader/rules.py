@@ -1,4 +1,4 @@
-"""The core's rules for alerts, and those of extensions."""
+"""The alert rules of the core and of extensions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shiftboss.model.alert import Found, Rule
 if TYPE_CHECKING:
     from shiftboss.db import Database
 
-#: Fewer attempts than this in five minutes say nothing about a rate.
+#: A failure rate needs at least this many attempts in five minutes.
 FEWEST = 20
 _RATES = """SELECT task_type, sum(failed)::float8 / sum(completed + failed) AS rate FROM shiftboss.stats
     WHERE minute > shiftboss.now() - interval '6 minutes' GROUP BY task_type
@@ -21,7 +21,7 @@ async def old_queues(db: Database, threshold: float) -> list[Found]:
     return [
         Found(
             row["name"],
-            f"the oldest task of queue {row['name']} has waited for {row['oldest_seconds']:.0f} s",
+            f"the oldest task in queue {row['name']} has waited for {row['oldest_seconds']:.0f} s",
             "shiftboss queues list",
             row["oldest_seconds"],
         )
@@ -74,9 +74,7 @@ async def crashed_fleet(db: Database, threshold: float) -> list[Found]:
 async def no_leader(db: Database, threshold: float) -> list[Found]:
     if (await db.insights.figures.fleet())["led"]:
         return []
-    message = (
-        "no process leads the fleet: lost tasks are not rescued, schedules do not fire, nothing is pruned"
-    )
+    message = "the fleet has no leader: lost tasks are not rescued, schedules do not fire, nothing is pruned"
     return [Found("", message, "shiftboss events --kind leader.elected", 0.0)]
 
 
@@ -87,7 +85,7 @@ _BROKEN = 'sum(workers_by_status{status=~"crashed|failed"})'
 CORE = (
     Rule(
         name="queue_too_old",
-        summary="The oldest task of a queue waits too long",
+        summary="The oldest task in a queue waits too long",
         threshold=600,
         find=old_queues,
         expression="max by (queue) (queue_oldest_seconds) > $threshold",
@@ -105,7 +103,7 @@ CORE = (
     ),
     Rule(
         name="worker_failed",
-        summary="A slot has failed and is not restarted any more",
+        summary="A slot has failed and is no longer restarted",
         severity="critical",
         threshold=0,
         find=failed_slots,
@@ -115,7 +113,7 @@ CORE = (
     ),
     Rule(
         name="worker_restarts",
-        summary="A slot is restarted again and again",
+        summary="A slot is restarted repeatedly",
         threshold=3,
         find=restarting_slots,
         expression="increase(worker_restart_count[5m]) > $threshold",
@@ -134,7 +132,7 @@ CORE = (
     ),
     Rule(
         name="nobody_leads",
-        summary="No process leads the fleet",
+        summary="The fleet has no leader",
         severity="critical",
         threshold=1,
         find=no_leader,
@@ -145,5 +143,5 @@ CORE = (
 
 
 def all_rules() -> list[Rule]:
-    """The core's rules, then those of extensions."""
+    """Return the core's rules, then those of extensions."""
     return [*CORE, *(rule for rules in contributions("rules") for rule in rules)]

@@ -1,11 +1,11 @@
-"""Schedules: tasks that are enqueued again and again, once per tick, by the leader.
+"""Schedules: the leader enqueues a task at every tick of a cron expression.
 
-Times are those of the schedule's time zone. Where clocks are put forward, a tick whose time is skipped comes
-at the first moment after the gap. Where they are put back, a tick at a fixed hour comes once, at the first of
-the two, and one that comes every so many minutes or hours goes on by real time: the rules of Debian's cron.
+Times are in the schedule's time zone, and daylight saving time follows the rules of Debian's cron. When the
+clock goes forward, a skipped tick fires right after the gap. When it goes back, a tick at a fixed hour fires
+once, the first time; an interval of minutes or hours continues in real time.
 
-A tick that is less than a minute late is fired all the same. Of ticks that nobody could fire for longer than
-that, `latest` fires the last one only, `all` each of them (the newest thousand), `skip` none.
+A tick that is less than a minute late still fires. Of ticks that are later than that, `latest` fires only the
+last one, `all` every one (up to the latest thousand), and `skip` none.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MOST_AT_ONCE = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class Cron:
-    """A schedule. `task` is what shiftboss.enqueue takes: task_type, params, queue and so on."""
+    """A schedule. `task` has the fields of `shiftboss.enqueue`: task_type, params, queue and so on."""
 
     name: str
     cron: str
@@ -43,34 +43,34 @@ class Cron:
     missed: Missed = "latest"
 
     def check(self) -> None:
-        """Refuse what would never fire, or not as meant."""
+        """Raise UsageError if the schedule is invalid or would never fire."""
         if not self.name or len(self.name) > 200:
             raise UsageError("a schedule needs a name of at most 200 characters")
         if not self.task.get("task_type"):
-            raise UsageError(f"schedule {self.name!r} names no task_type")
+            raise UsageError(f"schedule {self.name!r} has no task_type")
         if self.missed not in ("latest", "all", "skip"):
-            raise UsageError(f"missed is {self.missed!r}", hint="use latest, all or skip")
+            raise UsageError(f"missed cannot be {self.missed!r}", hint="use latest, all or skip")
         try:
             orjson.dumps(self.task, option=orjson.OPT_NON_STR_KEYS)
         except TypeError as error:
             raise UsageError(
-                f"the task of schedule {self.name!r} cannot be written as JSON: {error}"
+                f"the task of schedule {self.name!r} cannot be encoded as JSON: {error}"
             ) from None
         next_tick(self.cron, self.timezone, datetime.now(UTC))
 
 
 def next_tick(cron: str, timezone: str, after: datetime) -> datetime:
-    """The first tick after a moment."""
+    """Return the first tick after a time."""
     try:
         return next(_simulate(cron, timezone, after)).astimezone(UTC)
     except StopIteration:
-        raise UsageError(f"{cron!r} never comes", hint="is there such a date?") from None
+        raise UsageError(f"{cron!r} never fires", hint="use a date that exists") from None
 
 
 def due_ticks(
     cron: str, timezone: str, since: datetime, now: datetime, missed: Missed
 ) -> tuple[list[datetime], datetime]:
-    """Ticks to fire now, of those from `since` to `now`; and the one after."""
+    """Return the ticks from `since` to `now` that must fire, and the next tick after `now`."""
     backwards = _simulate(cron, timezone, now + timedelta(seconds=1), reverse=True)
     passed: list[datetime] = []
     for tick in takewhile(lambda tick: tick >= since, (tick.astimezone(UTC) for tick in backwards)):
@@ -105,7 +105,7 @@ def _simulate(cron: str, timezone: str, start: datetime, reverse: bool = False) 
 
 
 async def register(db: Database, crons: Iterable[Cron]) -> None:
-    """Make schedules known, or change them. One that is left as it is keeps its next tick."""
+    """Create or replace schedules. An unchanged schedule keeps its next tick."""
     crons = list(crons)
     for cron in crons:
         cron.check()
@@ -116,13 +116,13 @@ async def register(db: Database, crons: Iterable[Cron]) -> None:
 
 
 def task(task_type: str, params: dict[str, Any], **fields: Any) -> dict[str, Any]:
-    """What a schedule enqueues; fields that are None are left to the database."""
+    """Return the `task` of a schedule. Fields that are None get the database's defaults."""
     given = {name: value for name, value in fields.items() if value is not None}
     return {"task_type": task_type, "params": params} | given
 
 
 async def set_paused(db: Database, name: str, paused: bool) -> None:
-    """Pause or resume; ticks that pass meanwhile are not made up for."""
+    """Pause or resume a schedule. Ticks during the pause are not made up for."""
     row = await db.schedules.get(name)
     if row is None:
         raise unknown(name)
@@ -130,18 +130,18 @@ async def set_paused(db: Database, name: str, paused: bool) -> None:
 
 
 def unknown(name: str) -> NotFound:
-    return NotFound(f"there is no schedule {name!r}", hint="`shiftboss schedule list` shows them")
+    return NotFound(f"there is no schedule {name!r}", hint="`shiftboss schedule list` shows all schedules")
 
 
 async def fire_due(db: Database) -> list[UUID]:
-    """The leader's duty, every second: enqueue what is due. Harmless if two do it at once."""
+    """Enqueue the tasks of schedules that are due. Safe to run in two processes at once."""
     made: list[UUID] = []
     for row in await db.schedules.due():
         name, due = row["name"], row["next_tick"]
         try:
             ticks, following = due_ticks(row["cron"], row["timezone"], due, row["now"], row["missed"])
-        except (UsageError, ValueError, OverflowError) as error:  # written by hand into the table
-            await _refused(db, name, f"paused, as its times cannot be read: {error}")
+        except (UsageError, ValueError, OverflowError) as error:  # the table was changed with SQL
+            await _refused(db, name, f"paused, because its times are invalid: {error}")
             await db.schedules.set_paused(name, True, due)
             continue
         try:
@@ -150,12 +150,12 @@ async def fire_due(db: Database) -> list[UUID]:
             if error.about_everything:
                 raise
             await _refused(db, name, error.message)
-            await db.schedules.fire(name, due, [], following)  # otherwise it would block the others forever
+            await db.schedules.fire(name, due, [], following)  # otherwise it would block all others
     return made
 
 
 async def _refused(db: Database, name: str, reason: str) -> None:
-    log.error("a schedule cannot be fired", schedule=name, reason=reason)
+    log.error("cannot fire schedule", schedule=name, reason=reason)
     await db.events.note("schedule.refused", details={"schedule": name, "reason": reason})
 
 

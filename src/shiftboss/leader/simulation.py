@@ -1,4 +1,4 @@
-"""The autoscaler on a load that is made or was recorded: what it would do, and a picture of it."""
+"""Simulation of the autoscaler with a generated or recorded load, and a plot of it."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ PATTERNS: dict[str, Callable[[float], float]] = {
 
 
 def made_load(pattern: str, seconds: int, rate: float) -> list[float]:
-    """Arrivals in each second, `rate` a second on the whole."""
+    """Return the arrivals in each second, with an average of `rate` per second."""
     if pattern not in PATTERNS:
-        raise UsageError(f"there is no pattern {pattern!r}", hint=f"one of {', '.join(PATTERNS)}")
+        raise UsageError(f"there is no pattern {pattern!r}", hint=f"use one of {', '.join(PATTERNS)}")
     shape = PATTERNS[pattern]
     return [rate * shape(second / seconds) for second in range(seconds)]
 
 
 def recorded_load(path: Path) -> list[float]:
-    """Arrivals in each second, from a file with one figure a line (the last column, if there are several)."""
+    """Read the arrivals in each second from a file with one number per line, or from its last column."""
     try:
         with path.open(newline="") as file:
             return [float(row[-1]) for row in csv.reader(file) if row and _is_number(row[-1])]
@@ -56,13 +56,13 @@ def recorded_load(path: Path) -> list[float]:
 def simulate(
     settings: AutoscaleSettings, arrivals: Sequence[float], task_seconds: float, slots: int
 ) -> list[Moment]:
-    """Let tasks come in, run on `slots` slots per worker, and the autoscaler decide as often as it would."""
+    """Simulate tasks that run on `slots` slots per worker, and the decisions of the autoscaler."""
     fleet = _Fleet(settings, task_seconds, slots)
     return [fleet.step(second, arriving) for second, arriving in enumerate(arrivals)]
 
 
 class _Fleet:
-    """Tasks as numbers: when each came in, and when each that runs will end."""
+    """Waiting tasks as arrival times, and running tasks as end times."""
 
     def __init__(self, settings: AutoscaleSettings, task_seconds: float, slots: int) -> None:
         self._settings, self._task_seconds, self._slots = settings, task_seconds, slots
@@ -95,7 +95,7 @@ class _Fleet:
         up = self._workers - sum(count for since, count in self._starting if second - since < START_SECONDS)
         while self._waiting and len(self._ends) < up * self._slots:
             self._waiting.popleft()
-            if self._task_seconds <= 1:  # several of them fit into one slot's second
+            if self._task_seconds <= 1:  # it ends within this second
                 ended += 1
             self._ends.append(second + max(self._task_seconds, 1.0))
         self._ended.append(ended)
@@ -120,18 +120,18 @@ class _Fleet:
 
 
 def plot(moments: Sequence[Moment], path: Path, settings: AutoscaleSettings) -> None:
-    """Write a picture of it: what comes in, what waits, and how many workers."""
+    """Plot the arrivals, the waiting tasks and the number of workers to a file."""
     try:
         import matplotlib as mpl
     except ImportError:
-        raise UsageError("a picture needs matplotlib", hint="pip install matplotlib") from None
+        raise UsageError("a plot needs matplotlib", hint="pip install matplotlib") from None
     mpl.use("Agg")
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(3, 1, sharex=True, figsize=(10, 7))
     minutes = [moment.second / 60 for moment in moments]
     rows: list[tuple[str, list[Any], str]] = [
-        ("arrivals a second", [moment.arrivals for moment in moments], "tab:blue"),
+        ("arrivals per second", [moment.arrivals for moment in moments], "tab:blue"),
         ("waiting", [moment.depth for moment in moments], "tab:orange"),
         ("workers", [moment.workers for moment in moments], "tab:green"),
     ]

@@ -1,4 +1,4 @@
-"""What every loop is made of: start, stop, ready, jittered tick, backoff. Calls model."""
+"""The lifecycle of everything that loops: start, stop, readiness, ticks with jitter, backoff."""
 
 from shiftboss.lifecycle.backoff import Backoff
 from shiftboss.lifecycle.service import Service, sleep, ticks

@@ -1,4 +1,4 @@
-"""How long to wait after the next failure."""
+"""Exponential backoff with jitter."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Backoff:
-    """Doubles from `base` to `maximum`; jitter keeps those who fail together from coming back together."""
+    """Delays that double from `base` to `maximum`. Jitter spreads the retries of many processes."""
 
     base: float = 0.2
     maximum: float = 15.0
@@ -21,11 +21,10 @@ class Backoff:
         return self._failures
 
     def next(self) -> float:
-        """Seconds to wait now; call once per failure."""
+        """Return the seconds to wait; call it once per failure."""
         delay = min(self.base * self.factor**self._failures, self.maximum)
         self._failures += 1
         return delay * random.uniform(1 - self.jitter, 1 + self.jitter)
 
     def reset(self) -> None:
-        """All is well again."""
         self._failures = 0

@@ -1,4 +1,4 @@
-"""How our commands log: readable on a terminal, JSON lines otherwise, always on stderr."""
+"""Logging of the commands to stderr: readable on a terminal, JSON lines otherwise."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import orjson
 
 from shiftboss.log import Event
 
-# Libraries that tell of every request at the level `info`.
+# Libraries that log every request at level `info`.
 CHATTY = ("httpx", "httpcore", "openai", "grpc", "urllib3", "uvicorn", "asyncio", "wordllama")
 COLORS = {"debug": "2", "info": "32", "warning": "33", "error": "31", "critical": "31"}
 
 
 class _Stderr(logging.Handler):
-    """Writes to whatever stderr is at that moment: it may have been replaced or closed since."""
+    """Writes to the current `sys.stderr`, which may have been replaced or closed since the start."""
 
     def emit(self, record: logging.LogRecord) -> None:
         if sys.stderr is not None and not sys.stderr.closed:
@@ -55,27 +55,27 @@ class JsonLines(_Format):
 
 
 class Readable(_Format):
-    """For a person at a terminal."""
+    """Coloured lines for a terminal."""
 
     def format(self, record: logging.LogRecord) -> str:
         at, level, text, fields = self._parts(record)
-        told = " ".join(f"\033[36m{name}\033[0m={value}" for name, value in fields.items())
+        shown = " ".join(f"\033[36m{name}\033[0m={value}" for name, value in fields.items())
         line = (
-            f"\033[2m{at}\033[0m \033[{COLORS.get(level, '0')}m{level:<8}\033[0m {text:<30} {told}".rstrip()
+            f"\033[2m{at}\033[0m \033[{COLORS.get(level, '0')}m{level:<8}\033[0m {text:<30} {shown}".rstrip()
         )
         traceback = self._traceback(record)
         return line if traceback is None else f"{line}\n{traceback}"
 
 
 def configured_level() -> str | None:
-    """The level that `configure_logs` has set in this process; None: it was not called."""
+    """Return the level that `configure_logs` set in this process, or None if it was not called."""
     root = logging.getLogger()
     ours = any(isinstance(one, _Stderr) for one in root.handlers)
     return logging.getLevelName(root.level).lower() if ours else None
 
 
 def configure_logs(level: str = "info", **bound: Any) -> None:
-    """Set up logging for this process, which is a command of ours; `bound` stands on every line."""
+    """Set up logging for a command of Shiftboss. The fields in `bound` are added to every line."""
     handler = _Stderr()
     handler.setFormatter(Readable(bound) if sys.stderr.isatty() else JsonLines(bound))
     root = logging.getLogger()

@@ -1,4 +1,4 @@
-"""Telling processes apart: a pid is used again, a pid with its start time is not."""
+"""Identities of processes: a pid can be reused, a pid with its start time cannot."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ ZOMBIE_STATES = "ZX"
 
 
 def identity(pid: int) -> str | None:
-    """A name for this very process, the same until it ends. None: it is not alive; a zombie is not."""
+    """Return a unique name of this process, or None if it is not alive. A zombie is not alive."""
     if not Path("/proc/self/stat").exists():
         return _identity_elsewhere(pid)
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return None
-    # The name in parentheses may hold anything, so count from its end: state is first, start time 20th.
+    # The name in parentheses can contain anything, so count from its end: state is 1st, start time 20th.
     fields = stat.rpartition(")")[2].split()
     if fields[0] in ZOMBIE_STATES:
         return None
-    # Ticks since boot: unlike a wall-clock start time they do not move when the clock is set.
+    # Ticks since boot: unlike a wall-clock start time, they do not change when the clock is set.
     return f"{pid}:{fields[19]}:{_boot()}"
 
 
 def age() -> float:
-    """Seconds for which this process has lived, by a clock that nobody sets."""
+    """Return the age of this process in seconds, independent of changes to the wall clock."""
     try:
         ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
         return max(time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK"), 0.0)
@@ -40,7 +40,7 @@ def age() -> float:
 
 
 def is_alive(name: str) -> bool:
-    """Whether the process of that identity lives."""
+    """Whether the process with that identity is alive."""
     return identity(pid_of(name)) == name
 
 
@@ -54,20 +54,20 @@ def _boot() -> str:
 
 
 def own_name() -> dict[str, Any]:
-    """What tells this process apart from any other, for `known_dead` to judge later."""
+    """Return what identifies this process, for `known_dead`."""
     pid = os.getpid()
     return {"host": socket.gethostname(), "pid": pid, "process": identity(pid), "machine": _machine()}
 
 
 def known_dead(name: dict[str, Any]) -> bool:
-    """Whether the process of that `own_name` has certainly ended: it ran on this machine and is gone."""
+    """Whether the process with that `own_name` has certainly ended: it ran on this machine and is gone."""
     machine, process = _machine(), str(name.get("process") or "")
     return machine is not None and name.get("machine") == machine and process != "" and not is_alive(process)
 
 
 @cache
 def _machine() -> str | None:
-    """The boot and the pid namespace: within them a pid means the same process. None: not to be told here."""
+    """Return the boot id and the pid namespace, within which pids can be compared. None: unknown here."""
     try:
         return f"{_boot()} {Path('/proc/self/ns/pid').readlink()}"
     except OSError:

@@ -1,4 +1,4 @@
-"""The one lifecycle: something that loops, says when it is ready, and stops when asked."""
+"""The lifecycle of a service: it starts, reports that it is ready, and stops on request."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ log = get_logger(__name__)
 
 
 class Service(ABC):
-    """Subclasses write `run`: call `self.ready()` when up, return soon after `self.stopping` is set.
+    """Base class of services. Subclasses implement `run`.
 
-    `start` returns when the service is ready and raises what `run` raised before that. `stop` may be called
-    at any time, any number of times; it raises nothing that `run` raised, `wait` does.
+    `run` calls `self.ready()` when it is up, and returns soon after `self.stopping` is set. `start` returns
+    when the service is ready, and raises what `run` raised before that. `stop` may be called at any time and
+    more than once. It does not raise what `run` raised; `wait` does.
     """
 
     #: How long `stop` waits for `run` to return before it is cancelled.
@@ -41,10 +42,10 @@ class Service(ABC):
         return self._task is not None and not self._task.done()
 
     async def start(self) -> None:
-        """Start once; a stopped service can be started again."""
+        """Start the service unless it runs. A stopped service can be started again."""
         if self.running:
             return
-        if self._task is not None:  # a stop that was asked for before the first start stands
+        if self._task is not None:  # a stop requested before the first start stays in effect
             self.stopping.clear()
         self._ready.clear()
         self._task = asyncio.create_task(self._guarded(), name=type(self).__name__)
@@ -63,16 +64,16 @@ class Service(ABC):
             raise
 
     def watch(self, call: Callable[[Self], None]) -> None:
-        """Have `call` called if `run` ends though nobody asked it to."""
+        """Call `call` if `run` ends without a request to stop."""
         assert self._task is not None, "start first"
         self._task.add_done_callback(lambda _: None if self.stopping.is_set() else call(self))
 
     def request_stop(self) -> None:
-        """Ask to stop without waiting."""
+        """Request a stop without waiting for it."""
         self.stopping.set()
 
     async def stop(self) -> None:
-        """Ask to stop, wait for the grace time, then cancel."""
+        """Request a stop, wait for the grace time, then cancel."""
         self.request_stop()
         if self._task is None:
             return
@@ -83,7 +84,7 @@ class Service(ABC):
             await self._task
 
     async def wait(self) -> None:
-        """Until `run` ends; raises what it raised."""
+        """Wait until `run` ends, and raise what it raised."""
         if self._task is not None:
             await asyncio.shield(self._task)
 
@@ -98,10 +99,10 @@ class Service(ABC):
 
 
 async def sleep(seconds: float, *wakers: asyncio.Event) -> bool:
-    """Sleep, or wake when one of the events is set; True if one was."""
+    """Sleep until the time is over or one of the events is set. Return whether one was set."""
     if any(waker.is_set() for waker in wakers):
         return True
-    if len(wakers) == 1:  # on the way of every task: a third of the cost of the way below
+    if len(wakers) == 1:  # used for every claim; this costs a third of the general case below
         try:
             async with asyncio.timeout(seconds):
                 return await wakers[0].wait()
@@ -117,7 +118,7 @@ async def sleep(seconds: float, *wakers: asyncio.Event) -> bool:
 
 
 async def ticks(seconds: float, stopping: asyncio.Event, jitter: float = 0.1) -> AsyncIterator[None]:
-    """One tick at once, then one every `seconds` give or take the jitter, until stopping."""
+    """Yield at once, then every `seconds` plus or minus the jitter, until `stopping` is set."""
     while not stopping.is_set():
         yield
         await sleep(seconds * random.uniform(1 - jitter, 1 + jitter), stopping)

@@ -1,4 +1,4 @@
-"""Signals: the first asks to stop, the second ends at once."""
+"""Signal handling: the first signal requests a stop, the second ends the process."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from types import FrameType
 def stop_on_signals(stop: Callable[[], None]) -> Iterator[None]:
     """Within the block, SIGTERM and SIGINT call `stop`. A second signal ends the process at once."""
     loop = asyncio.get_running_loop()
-    asked = False
+    requested = False
 
-    # A handler of the interpreter, not of the loop: the second signal ends a loop that is blocked, too.
+    # `signal.signal`, not `loop.add_signal_handler`: the second signal must end a blocked loop as well.
     def on_signal(number: int, frame: FrameType | None) -> None:
-        nonlocal asked
-        if asked:
+        nonlocal requested
+        if requested:
             os._exit(128 + number)
-        asked = True
+        requested = True
         loop.call_soon_threadsafe(stop)
 
     before = {number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)}

@@ -1,4 +1,4 @@
-"""Wait for the database: a process that starts while it is away must not end because of that."""
+"""Wait for the database, so that a process can start while the database is away."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def when_up(
 ) -> T:
     """Return the result of `call`, repeated until the database answers or `stopping` is set.
 
-    `call` may run more than once, also when only its answer was lost. `on_away` is called before each wait.
+    `call` may take effect more than once if only its reply was lost. `on_away` is called before each wait.
     """
     backoff = Backoff(maximum=5.0)
     while True:

@@ -1,1 +1,1 @@
-"""The models: tasks, workers, slots, runs, states, errors, settings. Pure, without I/O."""
+"""The vocabulary of Shiftboss: tasks, workers, slots, steps, errors and settings. No I/O."""

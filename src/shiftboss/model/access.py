@@ -1,4 +1,4 @@
-"""Who is asking, and what that allows."""
+"""Principals and the roles that decide what they may do."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ class Role(StrEnum):
     WORKER = "worker"
 
 
-# A worker's token opens the coordinator and nothing else.
+# A worker's token gives access to the coordinator only.
 _RANK = {Role.WORKER: 0, Role.VIEWER: 1, Role.OPERATOR: 2, Role.ADMIN: 3}
 
 
 class Forbidden(ShiftbossError):
-    """Known, but not allowed."""
+    """The principal is authenticated, but its role does not allow the action."""
 
 
 class Principal(NamedTuple):
-    """Who acts, and from where. `id` is that of a token or session, None for a user of this machine."""
+    """A user or client that acts, and its origin. `id` is a token's or session's, None for a local user."""
 
     name: str
     role: Role
@@ -39,6 +39,6 @@ class Principal(NamedTuple):
     def require(self, role: Role) -> None:
         if not self.may(role):
             raise Forbidden(
-                f"{self.name} is {self.role}, this needs {role}",
+                f"{self.name} has the role {self.role}; this needs {role}",
                 hint=f"ask for a token with the role {role}: shiftboss token create --role {role}",
             )

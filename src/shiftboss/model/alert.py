@@ -1,4 +1,4 @@
-"""Rules for alerts. One list: announcements, Prometheus rules and the Grafana board follow from it."""
+"""Alert rules. Notifications, Prometheus rules and the Grafana dashboard are derived from one list."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ from typing import Any, Literal, NamedTuple
 
 
 class Found(NamedTuple):
-    """Something that a rule is about, over its threshold now."""
+    """One subject that exceeds the threshold of a rule."""
 
     subject: str
-    """A queue, a task type, a slot, a provider; empty: the whole fleet."""
+    """A queue, a task type, a slot or a provider. Empty: the whole fleet."""
     message: str
     advice: str
-    """A command that shows more or helps, exactly as it can be run."""
+    """A command that shows details or solves the problem, exactly as it can be run."""
     value: float
 
 
-#: `async (db, threshold) -> what is over it`
+#: `async (db, threshold) -> list[Found]`
 Find = Callable[[Any, float], Awaitable[list[Found]]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """What to look for. Extensions bring theirs by `Extension.rules`."""
+    """An alert rule. Extensions add theirs through `Extension.rules`."""
 
     name: str
     summary: str
     severity: Literal["warning", "critical"] = "warning"
     threshold: float
-    """Unless `alerts.thresholds` says otherwise."""
+    """The default; `alerts.thresholds` overrides it."""
     find: Find
     expression: str
-    """The same for Prometheus; `$threshold` stands for the threshold."""
+    """The condition for Prometheus, with `$threshold` in place of the threshold."""
     lasting: str = "1m"
-    """How long it must hold before Prometheus alerts."""
+    """How long the condition must hold before Prometheus alerts."""
     panel: str
-    """What the Grafana board draws."""
+    """The expression that the Grafana dashboard plots."""
     unit: str = "short"
     """The unit of the panel, as Grafana names it."""

@@ -1,4 +1,4 @@
-"""Arguments of tasks against the JSON Schema that workers publish for their type."""
+"""Validation of task arguments against the JSON Schema that workers publish for the task type."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 class BadArguments(UsageError):
-    """The task's params do not fit the handler's signature; trying again would not help."""
+    """The task's params do not fit the handler's signature. The task is not retried."""
 
 
 def check_arguments(task_type: str, params: Mapping[str, Any], schema: Mapping[str, Any]) -> None:
-    """Raise BadArguments that names each argument that does not fit, and what is expected of it."""
+    """Raise BadArguments, naming each invalid argument and the type that is expected."""
     problems = _problems(params, schema)
     if problems:
         raise BadArguments(
@@ -29,7 +29,7 @@ def check_arguments(task_type: str, params: Mapping[str, Any], schema: Mapping[s
 
 
 def fits(value: Any, schema: Mapping[str, Any], name: str) -> bool:
-    """Whether one argument may have this value; True where the schema does not mention it."""
+    """Whether one argument may have this value. True if the schema does not mention the argument."""
     part = schema.get("properties", {}).get(name)
     if part is None:
         return True
@@ -38,7 +38,7 @@ def fits(value: Any, schema: Mapping[str, Any], name: str) -> bool:
 
 
 def signature(schema: Mapping[str, Any]) -> str:
-    """The arguments in one line: `image_id: integer, size: integer = 128`."""
+    """Return the arguments in one line: `image_id: integer, size: integer = 128`."""
     needed = schema.get("required", ())
     return ", ".join(
         f"{name}: {kind(part, schema)}" + ("" if name in needed else f" = {_text(part.get('default'))}")
@@ -47,7 +47,7 @@ def signature(schema: Mapping[str, Any]) -> str:
 
 
 def kind(part: Mapping[str, Any], whole: Mapping[str, Any]) -> str:
-    """What a value must be, in words."""
+    """Describe the type of a value in words."""
     if "$ref" in part:
         name = str(part["$ref"]).rpartition("/")[2]
         part = whole.get("$defs", {}).get(name, {})
@@ -67,7 +67,7 @@ def _problems(params: Mapping[str, Any], schema: Mapping[str, Any]) -> list[str]
     try:
         errors = list(checks.iter_errors(dict(params)))
     except RecursionError:
-        return ["params: they are nested too deeply"]
+        return ["params: nested too deeply"]
     return list(dict.fromkeys(problem for error in errors for problem in _problem(error, schema)))
 
 
@@ -107,12 +107,12 @@ def _text(value: Any) -> str:
 
 
 def compiled(schema: Mapping[str, Any]) -> bool:
-    """Whether this is a JSON Schema that arguments can be checked against."""
+    """Whether this is a JSON Schema that arguments can be validated against."""
     return _validator(schema) is not None
 
 
 def _validator(schema: Mapping[str, Any]) -> Validator | None:
-    """None for a schema that cannot be used: it refuses nothing."""
+    """Return None for an invalid schema, which then accepts everything."""
     try:
         return validator(_text(schema))
     except ValueError:

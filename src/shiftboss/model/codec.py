@@ -1,8 +1,8 @@
-"""Encryption of what tasks carry: sealed before it leaves this process, opened when it comes back.
+"""Encryption of task payloads: sealed before they leave this process, opened when they are read.
 
 JSON is sealed as {"$enc": "KEY:DATA"} and text as "$enc:KEY:DATA", where KEY names the key and DATA is the
-nonce and the AES-256-GCM ciphertext in base64. Both stay valid for the column that holds them, so plain SQL
-goes on working. Values that were stored before there was a key are read as they are.
+nonce and the AES-256-GCM ciphertext in base64. Both are valid values of their columns, so plain SQL still
+works. Values that were stored before encryption was enabled are returned unchanged.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 MARK = "$enc"
 MARK_BYTES = b"$enc"
-#: What is shown in place of a value that this process cannot open.
+#: Shown in place of a value that this process cannot open.
 SHOWN = "(encrypted)"
 KEY_BYTES, NONCE_BYTES = 32, 12
 
@@ -47,12 +47,12 @@ class KeyMissing(ShiftbossError):
     """A value is encrypted with a key that this process does not have."""
 
     def __init__(self, what: str, name: str) -> None:
-        hint = "add the key to encryption.keys: `shiftboss encryption status` names those in use"
+        hint = "add the key to encryption.keys; `shiftboss encryption status` lists the keys in use"
         super().__init__(f"{what} is encrypted with key {name}, which this process does not have", hint=hint)
 
 
 class Sealed(dict[str, Any]):
-    """A JSON value that this process has no key for; as JSON it stays what it was."""
+    """A JSON value that this process has no key for. It serializes to the same sealed JSON."""
 
     @property
     def key(self) -> str:
@@ -60,15 +60,15 @@ class Sealed(dict[str, Any]):
 
 
 class Codec:
-    """Seals with the first key and opens with all of them. Without keys nothing is sealed."""
+    """Seals with the first key and opens with all keys. Without keys, values stay as they are."""
 
     def __init__(self, keys: Iterable[str] = (), hmac_key: str | None = None) -> None:
         material = [_decoded(key) for key in keys]
         self._ciphers = {_name(one): _cipher(one) for one in material}
         self.names = list(self._ciphers)
-        """The keys by name, the one that seals first."""
+        """The names of the keys. The first one seals."""
         self._seal = (self.names[0] + ":", self._ciphers[self.names[0]]) if material else None
-        # The oldest key by default: a new one in front must not make known dedup keys new.
+        # The oldest key by default, so that adding a key does not change existing dedup keys.
         secret = _decoded(hmac_key) if hmac_key else material[-1] if material else b""
         self._hmac_key = _derived(secret, b"shiftboss dedup keys")
 
@@ -76,25 +76,25 @@ class Codec:
         return self._seal is not None
 
     def json(self, text: bytes) -> bytes:
-        """Encoded JSON, sealed; what is sealed already stays as it is."""
+        """Seal encoded JSON, unless it is sealed already."""
         if self._seal is None or (text.startswith(b'{"$enc":') and _SEALED_JSON.fullmatch(text)):
             return text
         return b'{"$enc":"' + self._encrypted(text, b"json").encode() + b'"}'
 
     def value(self, value: Any) -> Any:
-        """A JSON value, sealed."""
+        """Seal a JSON value."""
         if self._seal is None or sealed_whole(value):
             return value
         return {MARK: self._encrypted(orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS), b"json")}
 
     def text(self, text: str | None) -> str | None:
-        """A text, sealed as a whole."""
+        """Seal a text as a whole."""
         if self._seal is None or not text or _SEALED_TEXT.fullmatch(text):
             return text
         return f"{MARK}:{self._encrypted(text.encode(errors='backslashreplace'), b'text')}"
 
     def error(self, text: str | None) -> str | None:
-        """An error, sealed but for the exception's name and the innermost frame, which group errors."""
+        """Seal an error, except the exception's name and the innermost frame, which group errors."""
         if self._seal is None or not text or _SEALED_ERROR.fullmatch(text):
             return text
         head, _, trace = text.partition("\n\n")
@@ -107,7 +107,7 @@ class Codec:
         return f"{head[:start]}{self.text(head[start:])}\n\n…{self.text(trace)}{place}"
 
     def dedup_key(self, key: str) -> str:
-        """A name that equal keys share, and that does not tell the key."""
+        """Return an HMAC of the key: equal for equal keys, and it does not reveal them."""
         if self._seal is None or _HMAC.fullmatch(key):
             return key
         return (
@@ -115,9 +115,9 @@ class Codec:
         )
 
     def open(self, value: Any) -> Any:
-        """A JSON value with all that is sealed in it opened, as far as there are keys; see `Sealed`.
+        """Open all sealed parts of a JSON value that there are keys for; the others become `Sealed`.
 
-        Results of parents may stand beside sealed params: they are arguments as well.
+        A sealed object can have siblings: the results of parents are added to sealed params.
         """
         if isinstance(value, str):
             return self.open_text(value) if MARK in value else value
@@ -137,7 +137,7 @@ class Codec:
         return inner | {name: self.open(one) for name, one in value.items() if name != MARK}
 
     def open_text(self, text: str) -> str:
-        """A text with all that is sealed in it opened, as far as there are keys."""
+        """Open all sealed parts of a text that there are keys for."""
         return _IN_TEXT.sub(self._opened, text) if MARK in text else text
 
     def _opened(self, match: re.Match[str]) -> str:
@@ -153,20 +153,20 @@ class Codec:
         return name + b2a_base64(data, newline=False).decode()
 
     def _decrypted(self, token: str, kind: bytes) -> bytes | None:
-        """None: there is no such key, or the text was cut or changed."""
+        """Return None if there is no such key, or the text was truncated or changed."""
         cipher = self._ciphers.get(token[:8])
         if cipher is None:
             return None
         try:
             data = a2b_base64(token[9:])
             plain: bytes = cipher.decrypt(data[:NONCE_BYTES], data[NONCE_BYTES:], kind)
-        except Exception:  # binascii's for what is no base64, cryptography's for what was changed
+        except Exception:  # not base64 (binascii), or changed (cryptography)
             return None
         return plain
 
 
 def sealed_whole(value: Any) -> bool:
-    """Whether a JSON value is sealed, and nothing stands beside it."""
+    """Whether a JSON value is sealed and has no siblings."""
     token = value.get(MARK) if isinstance(value, dict) and len(value) == 1 else None
     return isinstance(token, str) and re.fullmatch(_DATA, token) is not None
 
@@ -177,7 +177,7 @@ def is_sealed(text: str) -> bool:
 
 
 def missing_key(value: Any) -> str | None:
-    """The name of a key that it would take to open this JSON value; None if nothing in it is sealed."""
+    """Return the name of a key that this JSON value needs, or None if nothing in it is sealed."""
     if isinstance(value, Sealed):
         return value.key
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
@@ -185,7 +185,7 @@ def missing_key(value: Any) -> str | None:
 
 
 def shown(value: Any) -> Any:
-    """A value for people, with `(encrypted)` in place of what this process could not open."""
+    """Return a value for display, with `(encrypted)` in place of parts that could not be opened."""
     if isinstance(value, Sealed):
         return SHOWN
     if isinstance(value, str):
@@ -196,12 +196,12 @@ def shown(value: Any) -> Any:
 
 
 def current() -> Codec:
-    """The codec of this process."""
+    """Return the codec of this process."""
     return _current if _current is not None else use(None)
 
 
 def use(settings: Settings | None) -> Codec:
-    """Take the keys of these settings for this process, or read the settings; a wrong key is refused."""
+    """Use the keys of these settings in this process; without settings, load them first."""
     from shiftboss.model.settings import Settings
 
     global _current
@@ -211,7 +211,7 @@ def use(settings: Settings | None) -> Codec:
 
 
 def new_key() -> str:
-    """A key for `encryption.keys`."""
+    """Return a new key for `encryption.keys`."""
     return b2a_base64(os.urandom(KEY_BYTES), newline=False).decode()
 
 
@@ -233,7 +233,7 @@ def _name(material: bytes) -> str:
 
 
 def _derived(material: bytes, purpose: bytes) -> bytes:
-    """Another secret for another purpose, which does not tell the key."""
+    """Derive a secret for one purpose, which does not reveal the key."""
     return hmac.new(material, purpose, hashlib.sha256).digest()
 
 

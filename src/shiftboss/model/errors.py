@@ -1,4 +1,4 @@
-"""The one tree of errors. Every message says what is wrong, every hint what to do next."""
+"""All errors of Shiftboss. The message says what is wrong, the hint what to do next."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ LONGEST_DEFER = 10 * 366 * 86400
 
 
 class ShiftbossError(Exception):
-    """Root of everything Shiftboss raises on purpose."""
+    """Base class of all errors that Shiftboss raises."""
 
     exit_code = 1
     fields: list[dict[str, Any]] | None = None
-    """What is wrong, field by field, for those who can show it."""
+    """The problems by field, for forms and APIs."""
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
@@ -24,19 +24,19 @@ class ShiftbossError(Exception):
 
 
 class UsageError(ShiftbossError):
-    """What was asked for cannot be done."""
+    """The request is invalid or cannot be carried out."""
 
     exit_code = 2
 
 
 class NotFound(ShiftbossError):
-    """There is no such thing."""
+    """The requested object does not exist."""
 
     exit_code = 3
 
 
 class ConfigError(UsageError):
-    """A setting is unknown, malformed or contradicts another."""
+    """A setting is unknown, malformed, or conflicts with another setting."""
 
 
 class UnknownTaskType(UsageError):
@@ -44,7 +44,7 @@ class UnknownTaskType(UsageError):
 
 
 class DatabaseError(ShiftbossError):
-    """PostgreSQL refused a statement; `sqlstate` tells which way."""
+    """PostgreSQL rejected a statement; `sqlstate` has the error code."""
 
     exit_code = 4
 
@@ -54,27 +54,27 @@ class DatabaseError(ShiftbossError):
 
     @property
     def refused(self) -> bool:
-        """PostgreSQL understood and said no: the same again will not help. False: later it may."""
+        """Whether the statement itself was rejected, so that repeating it cannot succeed."""
         return (self.sqlstate or "")[:2] in ("22", "23", "42", "P0")
 
     @property
     def about_values(self) -> bool:
-        """What was to be stored is at fault; without a state it was the driver that could not send it."""
+        """Whether a value is at fault. Without a SQLSTATE, the driver could not send it."""
         return self.sqlstate is None or self.sqlstate[:2] in ("22", "23", "54")
 
     @property
     def timed_out(self) -> bool:
-        """A timeout of the server ended the statement: one that does less may get through."""
+        """Whether a server timeout ended the statement. A smaller one may succeed."""
         return self.sqlstate in ("57014", "55P03", "25P04")
 
     @property
     def about_everything(self) -> bool:
-        """Read-only, full, rolled back: other statements would fare no better now. Later they may."""
+        """Whether any other statement would fail now as well: read-only, disk full, rolled back."""
         return (self.sqlstate or "")[:2] in ("25", "40", "53", "58")
 
 
 class DatabaseUnavailable(DatabaseError):
-    """The database cannot be reached now; trying again later may help."""
+    """The database cannot be reached. Retrying later may help."""
 
     exit_code = 5
     about_values = False
@@ -82,11 +82,11 @@ class DatabaseUnavailable(DatabaseError):
 
 
 class OtherInstallation(DatabaseUnavailable):
-    """The reports belong to another installation than the one that was asked to take them."""
+    """The reports belong to another installation than the one they were sent to."""
 
 
 class TasksLocked(DatabaseError):
-    """Another session has locked rows that the reports on `ids` must write; all other reports were taken."""
+    """Another session has locked the rows of `ids`. All other reports of the batch were stored."""
 
     def __init__(self, ids: Iterable[UUID], stale: Iterable[UUID] = ()) -> None:
         self.ids, self.stale = frozenset(ids), list(stale)
@@ -104,34 +104,34 @@ class EmbeddedServerError(DatabaseError):
 
 
 class MigrationError(DatabaseError):
-    """The schema cannot be brought to this version; nothing was changed."""
+    """The schema cannot be migrated to this version. Nothing was changed."""
 
     exit_code = 7
 
 
 class AdoptionNeeded(DatabaseError):
-    """The database is a copy of another fleet's, and nobody has said yet what it is to be."""
+    """The database is a copy of another fleet's, and its role has not been decided yet."""
 
     exit_code = 10
 
 
 class Defer(ShiftbossError):
-    """Not now: the task is put off by `seconds` for `reason` and spends no attempt."""
+    """Raised by a handler to postpone the task by `seconds` without spending an attempt."""
 
     def __init__(self, reason: str, seconds: float, *, hint: str | None = None) -> None:
-        if not seconds <= LONGEST_DEFER:  # not a number, too
+        if not seconds <= LONGEST_DEFER:  # also rejects NaN
             raise UsageError(
-                f"a task cannot be put off by {seconds} s", hint=f"at most {LONGEST_DEFER} s, ten years"
+                f"a task cannot be deferred by {seconds} s", hint=f"use at most {LONGEST_DEFER} s (ten years)"
             )
-        super().__init__(f"{reason}, again in {seconds:.1f} s", hint=hint)
+        super().__init__(f"{reason}, retry in {seconds:.1f} s", hint=hint)
         self.reason = reason
         self.seconds = seconds
 
 
 class Retry(ShiftbossError):
-    """Raised by a handler: this attempt failed, the next one starts after `after` seconds.
+    """Raised by a handler to fail this attempt and start the next one after `after` seconds.
 
-    Without `after` the task's backoff decides. The attempt is spent, unlike with `Defer`: the task is Failed
+    Without `after`, the task's backoff applies. Unlike `Defer`, it spends an attempt: the task is `Failed`
     when none is left.
     """
 
@@ -139,28 +139,28 @@ class Retry(ShiftbossError):
         self, reason: str = "asked to be retried", *, after: timedelta | float | None = None
     ) -> None:
         seconds = after.total_seconds() if isinstance(after, timedelta) else after
-        if seconds is not None and not 0 <= seconds <= LONGEST_DEFER:  # not a number, too
+        if seconds is not None and not 0 <= seconds <= LONGEST_DEFER:  # also rejects NaN
             raise UsageError(
-                f"a task cannot be retried after {seconds} s", hint=f"use 0 to {LONGEST_DEFER} s, ten years"
+                f"a task cannot be retried after {seconds} s", hint=f"use 0 to {LONGEST_DEFER} s (ten years)"
             )
         super().__init__(reason)
         self.after = seconds
 
 
 class GiveUp(ShiftbossError):
-    """Raised by a handler: trying again is pointless. The task is Failed, whatever attempts are left."""
+    """Raised by a handler to fail the task permanently, even if attempts are left."""
 
 
 class StepTimeout(ShiftbossError, TimeoutError):
-    """A step took longer than it may."""
+    """A step exceeded its timeout."""
 
 
 class WaitTimeout(ShiftbossError, TimeoutError):
-    """What a task waited for has not happened in the time given."""
+    """An event that a task waits for did not arrive within the timeout."""
 
 
 class TaskError(ShiftbossError):
-    """A task that was waited for has no result to give."""
+    """A task whose result was requested has none."""
 
     exit_code = 8
 
@@ -170,7 +170,7 @@ class TaskError(ShiftbossError):
 
 
 class TaskFailed(TaskError):
-    """It failed for good; `error` is its last error with the traceback."""
+    """The task failed permanently. `error` is its last error with the traceback."""
 
     def __init__(self, id: UUID, error: str | None) -> None:
         first = (error or "no reason given").partition("\n")[0]
@@ -179,7 +179,7 @@ class TaskFailed(TaskError):
 
 
 class TaskCancelled(TaskError):
-    """It was cancelled, by somebody or because a task it depends on failed."""
+    """The task was cancelled by a client, or because a task that it depends on failed."""
 
     def __init__(self, id: UUID, reason: str | None) -> None:
         super().__init__(id, f"task {id} was cancelled: {reason or 'no reason given'}")
@@ -187,14 +187,14 @@ class TaskCancelled(TaskError):
 
 
 class ResultTimeout(TaskError, TimeoutError):
-    """It has not ended in the time given; it goes on."""
+    """The task did not end within the timeout. It continues to run."""
 
     exit_code = 9
 
     def __init__(self, id: UUID, seconds: float) -> None:
-        hint = f"is a worker running? `shiftboss why {id}` tells what it waits for"
+        hint = f"is a worker running? `shiftboss why {id}` shows what the task waits for"
         super().__init__(id, f"task {id} has not ended within {seconds:g} s", hint=hint)
 
 
 class ResultInvalid(ShiftbossError):
-    """A result is not of the type that its function promises."""
+    """A result does not match the return type of its function."""

@@ -1,4 +1,4 @@
-"""What a handler logged."""
+"""Log lines of tasks."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ class LogLine(NamedTuple):
     lease: int
     attempt: int
     step: str | None
-    """`name#ordinal` of the step that logged it."""
+    """`name#ordinal` of the step that logged the line."""
     at: float
-    """Unix seconds, by the worker's clock."""
+    """Unix time in seconds, by the worker's clock."""
     level: int
-    """As in `logging`: 20 is info."""
+    """A level of `logging`: 20 is info."""
     logger: str
     message: str
     dropped: int = 0
-    """Not 0: this stands for so many lines that were not kept."""
+    """If not 0, this line stands for that many dropped lines."""

@@ -1,4 +1,4 @@
-"""JSON Schemas written by other processes: values are checked, nothing is fetched, and no pattern stalls."""
+"""Validators for JSON Schemas from other processes: no remote references, no slow regular expressions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pydantic import AnyUrl, StringConstraints, TypeAdapter, ValidationError
 if TYPE_CHECKING:
     from jsonschema.protocols import Validator
 
-#: JSON Schema's formats as the workers' models read them: a time without a time zone is fine, for example.
+#: JSON Schema formats as pydantic reads them in workers. A time without a time zone is valid, for example.
 FORMATS: dict[str, Any] = {
     "date-time": datetime.datetime,
     "date": datetime.date,
@@ -28,7 +28,7 @@ FORMATS: dict[str, Any] = {
 
 @lru_cache(maxsize=1000)
 def validator(schema: str) -> Validator:
-    """What checks values against a schema, given as JSON text. ValueError: the schema cannot be used."""
+    """Return a validator for a schema, given as JSON text. Raises ValueError if the schema is unusable."""
     from jsonschema import FormatChecker, SchemaError
     from referencing import Registry
 
@@ -41,7 +41,7 @@ def validator(schema: str) -> Validator:
     for keyword, value in _keywords(parsed):
         if keyword in ("$ref", "$dynamicRef") and not _resolves(parsed, value):
             raise ValueError(f"a schema may refer to its own parts only, not to {value}")
-        if keyword == "patternProperties":  # matched by Python's backtracking expressions
+        if keyword == "patternProperties":  # jsonschema matches it with backtracking expressions
             raise ValueError("patternProperties is not supported")
     checker = FormatChecker(formats=())
     for name in FORMATS:
@@ -58,7 +58,7 @@ def _kind() -> Any:
 
 
 def _pattern(_: Validator, pattern: str, value: Any, __: Any) -> Iterator[Exception]:
-    """Patterns are matched as pydantic does, in linear time. One that it cannot read refuses nothing."""
+    """Match patterns as pydantic does, in linear time. A pattern that it cannot parse accepts everything."""
     from jsonschema import ValidationError as Wrong
     from pydantic_core import SchemaError
 
@@ -83,9 +83,9 @@ def _keywords(schema: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _resolves(schema: Any, reference: Any) -> bool:
-    """Whether a reference leads to a part of the same schema."""
+    """Whether a reference points to a part of the same schema."""
     if not isinstance(reference, str) or not reference.startswith("#"):
-        return isinstance(reference, Mapping)  # an argument of that name, not a reference
+        return isinstance(reference, Mapping)  # an argument with that name, not a reference
     part = schema
     for step in reference[1:].split("/")[1:]:
         step = step.replace("~1", "/").replace("~0", "~")

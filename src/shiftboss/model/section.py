@@ -1,4 +1,4 @@
-"""What a section of the settings is made of."""
+"""The base class of all sections of the settings."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ Secret = Annotated[str | None, Field(repr=False)]
 
 
 class Section(BaseModel):
-    """The settings of one package. A section may hold sections: `ai.openai.model`."""
+    """The settings of one package. A section can contain sections: `ai.openai.model`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
-        """This section of the settings; its defaults where nobody set any."""
+        """Return this section of the settings, or its defaults if the settings do not have it."""
         for name in type(settings).model_fields:
             if isinstance(value := getattr(settings, name), cls):
                 return value

@@ -1,7 +1,7 @@
-"""All settings: one section per package. A flag wins over the environment, the environment over the file.
+"""All settings, one section per package. Flags override the environment, which overrides the file.
 
 The key `worker.batch` is `[worker] batch` in `shiftboss.toml` (`[tool.shiftboss.worker]` in `pyproject.toml`)
-and `SHIFTBOSS_WORKER_BATCH` in the environment. Extensions bring sections of their own; read one with
+and `SHIFTBOSS_WORKER_BATCH` in the environment. Extensions add their own sections; read one with
 `AISettings.of(settings)`.
 """
 
@@ -22,12 +22,12 @@ from shiftboss.model.sources import Found, from_environment, from_file, nearest
 
 
 def _words(value: Any) -> Any:
-    """A list written in one line."""
+    """Split a list that is written in one line."""
     return value.replace(",", " ").split() if isinstance(value, str) else value
 
 
 class DatabaseSettings(Section):
-    """Which PostgreSQL, and how many connections to it."""
+    """The PostgreSQL server and the connections to it."""
 
     url: Secret = None
     """Connection URL of your PostgreSQL. Not set: the embedded server."""
@@ -59,13 +59,13 @@ class WorkerSettings(Section):
     """A worker without a heartbeat for this long loses its tasks to other workers. It stops itself before
     that."""
     poll_seconds: float = Field(default=1.0, gt=0)
-    """Interval between looks for work while no notification arrives."""
+    """Interval between checks for work while no notification arrives."""
     grace_seconds: float = Field(default=20.0, ge=0)
     """Time for running tasks to finish after a signal to stop; then they return to the queue."""
     listen: bool = True
     """Wake up on notifications. False: poll only."""
     task_logs: bool = True
-    """Keep what handlers log with their task; `shiftboss logs` shows it."""
+    """Store what handlers log with their task; `shiftboss logs` shows it."""
     region: str | None = None
     """Where this worker runs. Tasks that name a region prefer workers of that region."""
     ai_providers: tuple[str, ...] = ()
@@ -77,25 +77,25 @@ class WorkerSettings(Section):
     gpu: bool = False
     """Whether this worker has a GPU, for tasks that require one."""
     engine: str | None = Field(default=None, min_length=1)
-    """NAME or NAME=ADDRESS: connect to this engine, and run the tasks that name it and no others."""
+    """NAME or NAME=ADDRESS: connect to this engine and run only the tasks that name it."""
     max_memory_mb: int | None = Field(default=None, ge=1)
     """Above this, the worker claims nothing new, and a handler in a child process is killed."""
     max_cpu_percent: float | None = Field(default=None, gt=0)
     """Above this, the worker claims nothing new."""
     max_tasks: int | None = Field(default=None, ge=1)
-    """Take this many tasks, finish them and exit."""
+    """Run this many tasks, then exit."""
     exit_when_empty: bool = False
-    """Exit when nothing is ready and nothing runs, for jobs that are started when there is work."""
+    """Exit when no task is ready or running, for jobs that are started when there is work."""
     max_abandoned: int = Field(default=100, ge=1)
     """Threads cannot be killed. After abandoning this many handlers that exceeded their timeout, the worker
     finishes its other tasks and exits; its supervisor starts a new process."""
 
 
 class TasksSettings(Section):
-    """What may be enqueued."""
+    """Checks when tasks are enqueued."""
 
     strict: bool = False
-    """Refuse a task whose type no worker has published. False: warn."""
+    """Reject a task whose type no worker has published. False: warn."""
 
 
 class SupervisorSettings(Section):
@@ -112,7 +112,7 @@ class SupervisorSettings(Section):
     start_seconds: float = Field(default=30.0, gt=0)
     """Time until the first heartbeat of a new process."""
     start_max_seconds: float = Field(default=300.0, gt=0)
-    """The same for a process that is visibly busy starting: it uses the processor, or waits for it."""
+    """The same for a process that is visibly busy starting: it uses the CPU, or waits for it."""
     stop_seconds: float = Field(default=30.0, gt=0)
     """Time between SIGTERM and SIGKILL. Keep it above `worker.grace_seconds`."""
     kill_seconds: float = Field(default=5.0, ge=0)
@@ -136,7 +136,7 @@ class SupervisorSettings(Section):
 
 
 class LeaderSettings(Section):
-    """What one elected process does for the whole fleet, and how long history is kept."""
+    """Duties of the one elected process, and how long history is kept."""
 
     elect_seconds: float = Field(default=1.0, gt=0)
     """How often a process checks whether the leader is alive."""
@@ -157,16 +157,16 @@ class LeaderSettings(Section):
 
 
 class AutoscaleSettings(Section):
-    """How many workers there should be."""
+    """Automatic scaling of the number of workers."""
 
     enabled: bool = False
-    """Change the number of workers with the load."""
+    """Adapt the number of workers to the load."""
     queue: str = "default"
     """The queue to watch."""
     min_workers: int = Field(default=1, ge=0)
-    """Fewest workers."""
+    """Minimum number of workers."""
     max_workers: int = Field(default=10, ge=1, le=10_000)
-    """Most workers."""
+    """Maximum number of workers."""
     target_queue_depth: int = Field(default=10, ge=1)
     """Waiting tasks per worker to aim for."""
     scale_up_threshold: float = Field(default=0.8, gt=0)
@@ -182,16 +182,16 @@ class AutoscaleSettings(Section):
 
 
 class AlertSettings(Section):
-    """What is announced, and to whom. The leader's settings decide."""
+    """Alerts and where they are sent. The settings of the leader's process apply."""
 
     webhooks: tuple[Annotated[str, Field(pattern=r"^https?://")], ...] = Field(default=(), repr=False)
-    """URLs that get a POST when an alert starts and when it ends. Slack's incoming webhooks accept it."""
+    """URLs that receive a POST when an alert starts and ends. Compatible with Slack's incoming webhooks."""
     secret: Secret = None
-    """Signs deliveries as standardwebhooks.com describes: `whsec_` and base64."""
+    """Key that signs deliveries as standardwebhooks.com describes: `whsec_` and base64."""
     task: str | None = None
-    """Type of a task to enqueue for each announcement; its params have `alert`."""
+    """Type of a task to enqueue when an alert starts or ends; its params have `alert`."""
     thresholds: dict[str, float] = Field(default_factory=dict)
-    """Thresholds by name of the rule; `shiftboss alerts rules` lists them."""
+    """Thresholds by rule name; `shiftboss alerts rules` lists the rules."""
     off: tuple[str, ...] = ()
     """Names of rules to switch off."""
     every_seconds: float = Field(default=15.0, gt=0)
@@ -199,22 +199,23 @@ class AlertSettings(Section):
 
 
 class EncryptionSettings(Section):
-    """Encryption of what tasks carry, before it leaves the process."""
+    """Encryption of task payloads before they leave the process."""
 
     keys: Annotated[tuple[str, ...], Field(repr=False), BeforeValidator(_words)] = ()
-    """32 bytes in base64 each: the first encrypts, all decrypt. Separate several by spaces or commas."""
+    """Keys of 32 bytes in base64: the first encrypts, all decrypt. Separate them with spaces or commas."""
     hmac_key: Secret = None
-    """Hides dedup keys; None: the last of `keys`, which must stay while tasks with such keys wait."""
+    """Key that hides dedup keys. Not set: the last of `keys`, which must stay while tasks with dedup keys
+    wait."""
 
 
 class Settings(BaseModel):
-    """Everything Shiftboss can be told. Use `Settings.load()`."""
+    """All settings of Shiftboss. Use `Settings.load()`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     data_dir: Path | None = None
-    """Folder of the embedded server and of undelivered results. Not set: a folder of the user, shared by all
-    projects."""
+    """Directory of the embedded server and of undelivered results. Not set: a directory of the user that all
+    projects share."""
     database: DatabaseSettings = DatabaseSettings()
     tasks: TasksSettings = TasksSettings()
     worker: WorkerSettings = WorkerSettings()
@@ -228,7 +229,7 @@ class Settings(BaseModel):
 
     @classmethod
     def load(cls, environ: Mapping[str, str] | None = None, folder: Path | None = None) -> Self:
-        """Read file and environment; every unknown key is an error that names the nearest right one."""
+        """Read the file and the environment. An unknown key is an error that suggests the nearest key."""
         environ = os.environ if environ is None else environ
         complete = cls.complete()
         keys = _keys(complete)
@@ -243,7 +244,7 @@ class Settings(BaseModel):
     @classmethod
     @cache
     def complete(cls) -> type[Self]:
-        """The same with the sections of all extensions."""
+        """Return this class with the sections of all extensions."""
         sections: dict[str, Any] = {
             name: (kind, kind()) for name, kind in ((n, load(t)) for n, t in named("settings").items())
         }
@@ -251,7 +252,7 @@ class Settings(BaseModel):
 
     @classmethod
     def keys(cls) -> list[str]:
-        """Every key, dotted: `data_dir`, `database.url` and so on."""
+        """Return every key in dotted form: `data_dir`, `database.url` and so on."""
         return _keys(cls.complete())
 
     def value_of(self, key: str) -> Any:
@@ -261,11 +262,11 @@ class Settings(BaseModel):
         return value
 
     def source_of(self, key: str) -> str:
-        """Where the value comes from: a flag, a variable, a file, or `default`."""
+        """Return where the value comes from: a flag, a variable, a file, or `default`."""
         return self._sources.get(self._known(key), "default")
 
     def changed(self, key: str, value: Any, source: str) -> Self:
-        """The same settings with one other value, such as a flag gave it."""
+        """Return a copy of the settings with one value replaced, for example by a flag."""
         *sections, name = self._known(key).split(".")
         models: list[BaseModel] = [self]
         for section in sections:

@@ -1,4 +1,4 @@
-"""Slots: their states, the restart policy, and when silence means death. Pure: time comes in."""
+"""Slots: their states, the restart policy, and the detection of silent processes. Callers pass the time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from enum import StrEnum
 
 
 class SlotStatus(StrEnum):
-    """The states of a slot; `shiftboss.may_become` has the transitions between them."""
+    """The states of a slot. The SQL function `shiftboss.may_become` defines the transitions."""
 
     STARTING = "starting"
     HEALTHY = "healthy"
@@ -21,7 +21,7 @@ class SlotStatus(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class RestartPolicy:
-    """How often, and how soon, a crashed process is started again."""
+    """How often and how soon a crashed process is restarted."""
 
     limit: int = 5
     window: float = 300.0
@@ -30,16 +30,16 @@ class RestartPolicy:
     jitter: float = 0.1
 
     def delay(self, recent: int, chance: Callable[[], float] = random.random) -> float | None:
-        """Seconds to wait after `recent` restarts within the window. None: it is failed."""
+        """Return the seconds to wait after `recent` restarts within the window. None: the slot fails."""
         if recent >= self.limit:
             return None
-        # 2**30 is far above any cap; without the bound a long history would overflow
+        # 2**30 is far above any maximum; without this bound a long history would overflow.
         plain = min(self.first_delay * 2.0 ** min(recent, 30), self.max_delay)
         return plain * (1 + self.jitter * (2 * chance() - 1))
 
 
 class RestartHistory:
-    """Times of restarts on one clock that never jumps; only those within the window count."""
+    """Times of restarts by the monotonic clock. Only those within the window count."""
 
     def __init__(self, window: float, times: Iterable[float] = ()) -> None:
         self._window = window
@@ -65,11 +65,11 @@ class _Observation:
 
 @dataclass
 class SilenceWatch:
-    """Measures how long signs of life have not changed, by looks at them.
+    """Measures for how long signs of life have not changed.
 
-    Only the change of a sign counts, never its distance to some clock, so clocks may jump. Time in which
-    nobody could look (database away, host asleep) counts as at most `longest_step`, so nobody is called
-    dead because the watcher was blind.
+    Only a change of a sign counts, never its distance to a clock, so clock jumps have no effect. The time
+    between two looks counts as at most `longest_step`, so that no process is declared dead because the
+    watcher could not look: the database was away, or the host was suspended.
     """
 
     longest_step: float
@@ -77,14 +77,14 @@ class SilenceWatch:
     _looked: float | None = None
 
     def look(self, signs: Mapping[str, Hashable], now: float) -> dict[str, float]:
-        """Seconds of silence of everyone in `signs`; those no longer in it are forgotten."""
+        """Return the seconds of silence of each name in `signs`, and forget all other names."""
         step = 0.0 if self._looked is None else min(max(now - self._looked, 0.0), self.longest_step)
         self._looked = now
         self._seen = {name: self._observe(name, sign, step) for name, sign in signs.items()}
         return {name: observation.silence for name, observation in self._seen.items()}
 
     def blind(self) -> None:
-        """A look failed: what was silent before gets its full time again."""
+        """Start all measurements again, because a look failed."""
         self._seen.clear()
         self._looked = None
 
@@ -97,5 +97,5 @@ class SilenceWatch:
 
 
 def member_id(host: str, component: str) -> str:
-    """A slot's id in the registry: hosts share a database, so it carries the host's name."""
+    """Return a slot's id in the registry. It includes the host, because hosts share a database."""
     return f"{host}/{component}"

@@ -1,4 +1,4 @@
-"""Where settings are found: one TOML file and the environment. Each value remembers its source."""
+"""Reads settings from a TOML file and the environment, and records the source of each value."""
 
 from __future__ import annotations
 
@@ -29,8 +29,11 @@ def nearest(word: str, words: Iterable[str]) -> str:
 
 
 def from_environment(environ: Mapping[str, str], keys: list[str]) -> dict[str, Found]:
-    """Every key that a variable sets. A misspelt variable is an error; a stranger with our prefix is not,
-    since container platforms make such variables for a service of our name."""
+    """Return every key that a variable sets. A misspelt variable is an error.
+
+    Other variables with our prefix are ignored: container platforms create them for a service named
+    `shiftboss`.
+    """
     names = {_variable(key): key for key in keys}
     found: dict[str, Found] = {}
     for name, text in environ.items():
@@ -43,7 +46,7 @@ def from_environment(environ: Mapping[str, str], keys: list[str]) -> dict[str, F
 
 
 def from_file(environ: Mapping[str, str], folder: Path, keys: list[str]) -> dict[str, Found]:
-    """Every key that the file sets; an unknown one is an error."""
+    """Return every key that the file sets. An unknown key is an error."""
     path, table = _find(environ, folder)
     if path is None:
         return {}
@@ -52,13 +55,13 @@ def from_file(environ: Mapping[str, str], folder: Path, keys: list[str]) -> dict
         if key not in keys:
             raise ConfigError(f"unknown setting {key!r} in {path}", hint=nearest(key, keys))
         if key in ("data_dir", "ai.prompts") and isinstance(value, str):
-            value = str(path.parent / Path(value).expanduser())  # the project's, wherever we are called
+            value = str(path.parent / Path(value).expanduser())  # relative to the file
         found[key] = Found(value, str(path))
     return found
 
 
 def _flat(table: Mapping[str, Any], keys: list[str], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted keys; a table that is itself the value of a setting stays whole."""
+    """Yield dotted keys. A table that is itself the value of a setting stays whole."""
     for name, value in table.items():
         key = prefix + name
         if isinstance(value, dict) and key not in keys:
@@ -78,7 +81,7 @@ def _variable(key: str) -> str:
 
 
 def _parse(text: str) -> Any:
-    """Lists and tables are written as JSON; everything else stays text for the model to convert."""
+    """Parse lists and tables, which are written as JSON. The model converts all other text."""
     if text[:1] in ("[", "{"):
         try:
             return json.loads(text)
@@ -88,12 +91,12 @@ def _parse(text: str) -> Any:
 
 
 def _find(environ: Mapping[str, str], folder: Path) -> tuple[Path | None, dict[str, Any]]:
-    """The named file, else the first shiftboss.toml or pyproject.toml with our table, from here upwards."""
+    """Find the named file, or else the nearest shiftboss.toml or pyproject.toml with our table."""
     if named := environ.get(FILE_VARIABLE):
         path = Path(named).expanduser()
         if not path.is_file():
             raise ConfigError(
-                f"there is no settings file {path}", hint=f"{FILE_VARIABLE} or --config named it"
+                f"there is no settings file {path}", hint=f"correct --config or {FILE_VARIABLE}"
             )
         return path, _read(path)
     for place in (folder, *folder.parents):

@@ -1,4 +1,4 @@
-"""Durable work: steps whose results are kept, and waits that hold no worker."""
+"""Durable work: steps whose results are stored, and waits that occupy no worker."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ LONGEST_NAME = 500
 #: The largest part of a stream, in bytes.
 MOST_PART = 1024 * 1024
 LONGEST_QUESTION = 10_000
-#: A task with more steps than this is several tasks: every attempt loads all of them.
+#: Every attempt loads all steps of its task. Work with more steps should be split into several tasks.
 MOST_STEPS = 10_000
 
 Key = tuple[str, str, int]
-"""Kind, name and ordinal: by this a later attempt finds what an earlier one did."""
+"""Kind, name and ordinal, by which a later attempt finds the results of an earlier one."""
 
 
 class Step(NamedTuple):
-    """A step that ended, on its way to the database; `result` is encoded JSON.
+    """A finished step to store; `result` is encoded JSON.
 
-    `also` is what extensions write in the same transaction, as JSON: {"ai_calls": [...]} goes to the SQL
+    `also` is JSON that extensions write in the same transaction: {"ai_calls": [...]} is passed to the SQL
     function shiftboss.with_step_ai_calls(jsonb).
     """
 
@@ -40,18 +40,21 @@ class Step(NamedTuple):
 
 
 class StepScope:
-    """The step that runs here, and what is to be written in the transaction that stores its result."""
+    """The running step, and what to write in the transaction that stores its result."""
 
     def __init__(self, name: str, where: object = None) -> None:
         self.name = name
         self.where = where
-        """What stores the step: the database, or the coordinator. None: nothing does."""
+        """What stores the step: the database, the coordinator, or None."""
         self._also: dict[str, list[Any]] = {}
         self._ended: list[Callable[[bool], None]] = []
         self._open = True
 
     def attach(self, where: object, name: str, value: Any, ended: Callable[[bool], None]) -> bool:
-        """Whether `value` will travel with this step; `ended` hears whether it was stored."""
+        """Store `value` together with this step. Return False if that is not possible.
+
+        `ended` is called with whether the step was stored.
+        """
         if not self._open or self.where is None or where is not self.where:
             return False
         self._also.setdefault(name, []).append(value)
@@ -59,9 +62,9 @@ class StepScope:
         return True
 
     def take(self) -> bytes | None:
-        """What travels with the step, which takes nothing more from here on.
+        """Return what to store with the step, and accept nothing more.
 
-        A NUL character, which PostgreSQL cannot store, must not cost the step its result: it is replaced.
+        PostgreSQL cannot store NUL characters. They are replaced, so that the step keeps its result.
         """
         self._open = False
         if not self._also:
@@ -74,44 +77,45 @@ class StepScope:
             ended(stored)
 
 
-#: The step that runs here: what it emits is its own.
+#: The step that runs in this context. What is emitted here belongs to it.
 in_step: ContextVar[StepScope | None] = ContextVar("shiftboss_step", default=None)
 
 
 class Part(NamedTuple):
-    """Something that a task emits, on its way to the database; `step` is the one that emits it."""
+    """A part of a task's stream to store; `step` names the step that emitted it."""
 
     task_id: UUID
     lease: int
     step: str | None
     text: bytes
     place: int = 0
-    """1 for the first part of this lease; given by what sends it."""
+    """The position within the lease, from 1; set by the sender."""
 
 
 class Recorded(NamedTuple):
-    """A step or wait that the database knows."""
+    """A stored step or wait."""
 
     state: str
-    """waiting, done, timeout, failed or cancelled."""
+    """`waiting`, `done`, `timeout`, `failed` or `cancelled`."""
     result: Any = None
     child_id: UUID | None = None
 
 
 @dataclass
 class Loaded:
-    """What a new attempt knows: its task's steps, and the seconds that it ran before it was suspended."""
+    """What an attempt loads about its task: the stored steps and the time it ran before it was suspended."""
 
     steps: dict[Key, Recorded] = field(default_factory=dict)
     ran: float = 0.0
+    """In seconds."""
     most: int = 1024 * 1024
     """The largest result in bytes."""
     version: str | None = None
-    """The version that the task began on."""
+    """The version that the task was started on."""
 
 
 class StepRetry(NamedTuple):
-    """How often a step is tried, and how long it waits between tries. The worker is held meanwhile."""
+    """How often a step is tried, and how long to wait between tries. It occupies its worker meanwhile."""
 
     attempts: int = 3
     delay: float = 1.0
@@ -120,12 +124,12 @@ class StepRetry(NamedTuple):
     on: type[Exception] | tuple[type[Exception], ...] = Exception
 
     def pause(self, attempt: int) -> float:
-        """Seconds to wait after this attempt failed."""
+        """Return the seconds to wait after this attempt failed."""
         return min(self.delay * self.factor ** (attempt - 1), self.longest)
 
 
 class Suspend(BaseException):
-    """The task has to wait and gives its worker back. Let it pass: it is not an Exception on purpose."""
+    """Raised to suspend the task. Do not catch it; for this reason it is not an `Exception`."""
 
     def __init__(self, waits: list[dict[str, Any]]) -> None:
         super().__init__(f"waits for {', '.join(str(wait['name']) for wait in waits)}")
@@ -133,22 +137,24 @@ class Suspend(BaseException):
 
 
 class LeaseLost(BaseException):
-    """The task is another attempt's by now: nothing that this one does can be kept. Let it pass."""
+    """Raised when this attempt no longer holds the task, so that its results are ignored. Do not catch it."""
 
 
 def check_name(name: str) -> str:
-    """The name of a step as the database takes it."""
+    """Return the name of a step. Raises UsageError if the database cannot store it."""
     if not name or not isinstance(name, str) or "\x00" in name:
         raise UsageError(f"{name!r} cannot be the name of a step")
     if len(name.encode(errors="replace")) > LONGEST_NAME:
-        raise UsageError(f"the name of a step takes more than {LONGEST_NAME} bytes: {name[:60]}…")
+        raise UsageError(f"the name of a step is longer than {LONGEST_NAME} bytes: {name[:60]}…")
     return name
 
 
 def check_question(question: str) -> str:
-    """The question to a person as the database takes it."""
+    """Return the question. Raises UsageError if the database cannot store it."""
     if not isinstance(question, str) or not question.strip() or "\x00" in question:
-        raise UsageError(f"{question!r} cannot be a question", hint="ask in words: question='Publish it?'")
+        raise UsageError(f"{question!r} cannot be a question", hint="write a text: question='Publish it?'")
     if len(question) > LONGEST_QUESTION:
-        raise UsageError(f"a question of {len(question)} characters, at most {LONGEST_QUESTION} can be asked")
+        raise UsageError(
+            f"the question has {len(question)} characters; at most {LONGEST_QUESTION} are allowed"
+        )
     return question

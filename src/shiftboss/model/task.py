@@ -1,4 +1,4 @@
-"""Tasks: what is asked for, what a worker holds while it runs, and how an attempt can end."""
+"""Tasks: as they are enqueued, as a worker holds them, and how an attempt can end."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ class Priority(IntEnum):
     URGENT = 15
 
 
-# Bounds of the terms of a task. The database has the same, whichever client enqueues; a test compares them.
+# Bounds of task options. The database checks the same bounds; a test compares them.
 RANGES = {"priority": (0, 100), "max_attempts": (1, 1000)}
-LONGEST = timedelta(days=3600)  # of a timeout or a pause: PostgreSQL counts ten years of twelve times 30 days
+LONGEST = timedelta(days=3600)  # ten years as PostgreSQL counts them: twelve months of 30 days
 SENSIBLE = (datetime(2000, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC))
-# Bytes that the database's indexes have room for.
+# Sizes in bytes that fit into the database's indexes.
 MAX_BYTES = {"task_type": 500, "queue": 500, "dedup_key": 1000, "concurrency_key": 1000}
 
-# Upper bounds in seconds of the duration histogram; one more bucket holds what is longer.
+# Upper bounds of the duration histogram in seconds. One more bucket counts longer durations.
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 
 DependencyPolicy = Literal["cancel", "fail", "run"]
 
 
 def new_id() -> UUID:
-    """A version 7 UUID: random, yet growing with time, which keeps the primary key's index compact."""
+    """Return a version 7 UUID. It grows with time, which keeps the primary key's index compact."""
     stamp = time.time_ns() // 1_000_000
     chance = random.getrandbits(74)
     value = stamp << 80 | 0x7 << 76 | (chance >> 62) << 64 | 0b10 << 62 | chance & (1 << 62) - 1
@@ -54,7 +54,7 @@ def new_id() -> UUID:
 
 @dataclass(slots=True, kw_only=True)
 class NewTask:
-    """A task as asked for. Fields that are None take the database's defaults."""
+    """A task to enqueue. Fields that are None get the database's defaults."""
 
     task_type: str
     params: dict[str, Any] = field(default_factory=dict)
@@ -84,7 +84,7 @@ class NewTask:
     metadata: dict[str, Any] | None = None
 
     def check(self) -> None:
-        """Refuse what the database would refuse later, in words that name the field."""
+        """Raise UsageError, naming the field, for what the database would reject."""
         if not isinstance(self.task_type, str) or not self.task_type:
             raise UsageError("a task needs a task_type", hint="name the handler that should run it")
         if not isinstance(self.params, dict):
@@ -96,19 +96,21 @@ class NewTask:
                 raise UsageError(f"{name} {number} is out of range", hint=f"use {low} to {high}{named}")
         for name, most in MAX_BYTES.items():
             text = getattr(self, name)
-            # no character takes more than four bytes: short texts need not be encoded
+            # A character takes at most four bytes, so short texts need not be encoded.
             if text is not None and len(text) * 4 > most and len(text.encode(errors="replace")) > most:
                 raise UsageError(f"{name} is longer than {most} bytes", hint="use a hash of it, or an id")
         self._check_times()
 
     def _check_times(self) -> None:
-        for name, moment in (("run_at", self.run_at), ("deadline", self.deadline)):
-            if moment is not None and moment.tzinfo is None:
+        for name, time_given in (("run_at", self.run_at), ("deadline", self.deadline)):
+            if time_given is None:
+                continue
+            if time_given.tzinfo is None:
                 raise UsageError(
-                    f"{moment} has no time zone", hint="use an aware datetime, such as datetime.now(UTC)"
+                    f"{time_given} has no time zone", hint="use an aware datetime, such as datetime.now(UTC)"
                 )
-            if moment is not None and not SENSIBLE[0] < moment < SENSIBLE[1]:
-                raise UsageError(f"{name} {moment:%Y-%m-%d} is not a sensible time")
+            if not SENSIBLE[0] < time_given < SENSIBLE[1]:
+                raise UsageError(f"{name} {time_given:%Y-%m-%d} is not between 2000 and 2200")
         for name, span in (("timeout", self.timeout), ("backoff_max", self.backoff_max)):
             if span is not None and span > LONGEST:
                 raise UsageError(f"{name} is longer than {LONGEST.days} days")
@@ -122,24 +124,27 @@ class NewTask:
             if span is None:
                 continue
             if self.dedup_key is None:
-                raise UsageError(f"{name} needs a dedup_key", hint="it says which tasks are the same")
+                raise UsageError(
+                    f"{name} needs a dedup_key", hint="give a dedup_key: it identifies duplicates"
+                )
             if not timedelta() < span <= LONGEST:
                 raise UsageError(f"{name} must be greater than zero, and at most {LONGEST.days} days")
         if self.dedup_for is not None and self.debounce is not None:
-            raise UsageError("give dedup_for or debounce, not both", hint="one keeps the first, one the last")
-        if self.debounce_max is not None and self.debounce is None:
             raise UsageError(
-                "debounce_max is the longest that debounce may take", hint="give debounce as well"
+                "give dedup_for or debounce, not both",
+                hint="dedup_for keeps the first task, debounce the last",
             )
+        if self.debounce_max is not None and self.debounce is None:
+            raise UsageError("debounce_max needs debounce", hint="give debounce as well")
 
 
 def storable(text: str) -> str:
-    """The text as PostgreSQL can keep it: NUL characters and lone surrogates are written out."""
+    """Return the text with NUL characters and lone surrogates escaped, which PostgreSQL cannot store."""
     return text.replace("\x00", "\\x00").encode("utf-8", "backslashreplace").decode()
 
 
 class Unreadable(dict[str, Any]):
-    """In place of params that Python cannot hold: the task can only fail, for this reason."""
+    """Stands for params that cannot be parsed. The task fails with this reason."""
 
     def __init__(self, reason: str) -> None:
         super().__init__()
@@ -147,7 +152,7 @@ class Unreadable(dict[str, Any]):
 
 
 class Unparsed(dict[str, Any]):
-    """In place of params or metadata that this process only hands on: their JSON text."""
+    """Stands for params or metadata that this process only passes on: their JSON text."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -155,7 +160,10 @@ class Unparsed(dict[str, Any]):
 
 
 class Enqueued(NamedTuple):
-    """What became of a NewTask: its id, and whether it was made (False: its dedup_key was live already)."""
+    """The result of an enqueue.
+
+    `created` is False if a live task has the same dedup_key; `id` is then the id of that task.
+    """
 
     id: UUID
     created: bool
@@ -163,9 +171,9 @@ class Enqueued(NamedTuple):
 
 
 class Claimed(NamedTuple):
-    """A task in a worker's hands. `lease` is the identity of this claim: nothing is reported without it.
+    """A task that a worker holds. `lease` identifies the claim; every report must carry it.
 
-    Its fields are those of the SQL type `shiftboss.claimed_task` and of the message `Assignment`.
+    The fields are those of the SQL type `shiftboss.claimed_task` and of the message `Assignment`.
     """
 
     id: UUID
@@ -186,38 +194,38 @@ class Claimed(NamedTuple):
     run_id: UUID | None
     metadata: dict[str, Any] | None
     crashes: int = 0
-    """How often it was in hand when a worker crashed: such a one runs alone."""
+    """How many times a worker crashed while it held this task. If not 0, the task runs alone."""
 
 
 class Complete(NamedTuple):
-    """The handler returned; `result` is its JSON, encoded."""
+    """The handler returned; `result` is encoded JSON."""
 
     result: bytes | None
 
 
 class Fail(NamedTuple):
-    """The handler raised, ran out of time, or its arguments were wrong."""
+    """The handler raised or exceeded its time limit, or its arguments were invalid."""
 
     error: str
     kind: Literal["failed", "timeout", "lost", "crashed"] = "failed"
     retry: bool = True
     after: float | None = None
-    """Seconds until the next attempt; None: as the task's backoff says."""
+    """Seconds until the next attempt. None: the task's backoff applies."""
 
 
 class Postpone(NamedTuple):
-    """Give the task back without spending an attempt, for `seconds` (0: at once)."""
+    """The task returns to the queue without spending an attempt, and is ready after `seconds`."""
 
     seconds: float
     reason: str
 
 
 class Cancelled(NamedTuple):
-    """The handler stopped because it was asked to."""
+    """The handler was stopped because the task was cancelled."""
 
 
 class Suspended(NamedTuple):
-    """Give the task back until all of these have ended: times, events or child tasks. Spends no attempt."""
+    """The task waits until all of `waits` have ended: times, events or child tasks. Spends no attempt."""
 
     waits: list[dict[str, Any]]
 
@@ -226,7 +234,7 @@ Outcome = Complete | Fail | Postpone | Cancelled | Suspended
 
 
 class Report(NamedTuple):
-    """How one attempt ended."""
+    """The outcome of an attempt."""
 
     task: Claimed
     outcome: Outcome
@@ -234,7 +242,7 @@ class Report(NamedTuple):
 
 
 class Result(NamedTuple):
-    """How a task stands, for somebody who waits for it."""
+    """The status and the result of a task, for a client that waits for it."""
 
     id: UUID
     status: str
@@ -247,14 +255,14 @@ class Result(NamedTuple):
 
 
 class State(NamedTuple):
-    """How a task stands: what changes while it is followed."""
+    """The state of a task, for a client that follows it."""
 
     id: UUID
     status: Status
     attempts: int
     """Attempts that failed or were lost."""
     progress: int | None
-    """Percent, as far as the running attempt has reported it."""
+    """Percentage that the running attempt has reported."""
     message: str | None
     worker_id: str | None
     error: str | None
@@ -273,7 +281,7 @@ class Reason(NamedTuple):
 
 
 class Cancel(NamedTuple):
-    """What a cancel came to; `cancelling` means that its worker has been asked to stop."""
+    """The result of a cancellation. `cancelling` means that the task's worker has been asked to stop it."""
 
     id: UUID
     status: str

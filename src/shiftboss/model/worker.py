@@ -1,4 +1,4 @@
-"""Workers: what one can do, how loaded it is, and the orders that a heartbeat returns."""
+"""Workers: their capabilities and limits, and the orders that a heartbeat returns."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ Speed = Literal["fast", "standard", "thorough"]
 
 @dataclass(slots=True, kw_only=True)
 class Capabilities:
-    """What a worker declares. `task_types` None: any."""
+    """What a worker can run. If `task_types` is None, it accepts any type."""
 
     task_types: list[str] | None = None
     versions: dict[str, list[str]] = field(default_factory=dict)
-    """Versions of task types that it can continue, where a type has versions."""
+    """The versions of each versioned task type that the worker can continue."""
     ai_providers: list[str] = field(default_factory=list)
     max_concurrent_tasks: int = 1
     processing_speed: Speed = "standard"
@@ -47,7 +47,7 @@ class ResourceLimits:
 
 @dataclass(slots=True, kw_only=True)
 class Member:
-    """A worker as it registers."""
+    """The registration of a worker."""
 
     id: str
     instance_type: str = "process"
@@ -62,13 +62,13 @@ class Member:
     lease_seconds: float = 30.0
     metadata: dict[str, Any] = field(default_factory=dict)
     age_seconds: float = 0.0
-    """For how long its process has lived."""
+    """The age of its process."""
     schemas: list[dict[str, Any]] = field(default_factory=list)
     """The arguments of its task types: `name`, `schema` (JSON Schema) and `version`."""
 
 
 class Orders(NamedTuple):
-    """What a beat takes home. `known` False: the fleet has forgotten this worker."""
+    """The reply to a heartbeat. `known` is False if the worker is not registered any more."""
 
     known: bool
     status: str | None

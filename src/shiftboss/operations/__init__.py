@@ -1,4 +1,4 @@
-"""Every action that changes the fleet, checked and audited. CLI, API and page call nothing else."""
+"""All actions that change the fleet, authorized and audited. CLI, API and dashboard call nothing else."""
 
 from shiftboss.operations.audit import Audited, few
 from shiftboss.operations.operations import Operations

@@ -1,4 +1,4 @@
-"""Answers of people to tasks that wait for them: found, and checked against the schema of the wait."""
+"""Answers to the questions of tasks: find the open question and validate the answer."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ MOST_AUDITED = 4000
 
 
 class AnswerInvalid(UsageError):
-    """The answer does not satisfy the schema of its question; `fields` names what is wrong."""
+    """The answer does not match the schema of its question; `fields` lists the problems."""
 
     def __init__(self, fields: list[dict[str, Any]]) -> None:
-        told = "; ".join(
+        problems = "; ".join(
             f"{one['field']}: {one['message']}" if one["field"] else one["message"] for one in fields[:5]
         )
         super().__init__(
-            f"the answer does not fit: {told}", hint="`shiftboss approvals --json` shows the schema"
+            f"the answer is not valid: {problems}", hint="`shiftboss approvals --json` shows the schema"
         )
         self.fields = fields
 
 
 def pick(open_ones: Sequence[Row], task: UUID, step: str | None) -> Row:
-    """The open question that `step` (a name, or name#ordinal) means; without one, the only question."""
+    """Return the open question of `step` (`name` or `name#ordinal`), or the only question without one."""
     found = [one for one in open_ones if step in (None, one["name"], f"{one['name']}#{one['ordinal']}")]
     if not found:
         what = "for an answer" if step is None else f"for an answer to {step!r}"
-        raise NotFound(f"task {task} does not wait {what}", hint="`shiftboss approvals` lists what is open")
+        raise NotFound(f"task {task} does not wait {what}", hint="`shiftboss approvals` lists open questions")
     if len(found) > 1 and step is None:
         names = ", ".join(f"{one['name']}#{one['ordinal']}" for one in found)
-        raise UsageError(f"task {task} asks {len(found)} questions", hint=f"name one of: {names}")
+        raise UsageError(f"task {task} has {len(found)} open questions", hint=f"name one of: {names}")
     return found[0]
 
 
 def check(schema: dict[str, Any] | None, answer: Any) -> None:
-    """Raise AnswerInvalid unless the answer satisfies the schema; None stands for any JSON."""
+    """Raise AnswerInvalid if the answer does not match the schema. None accepts any JSON."""
     if schema is None:
         return
     try:
@@ -61,6 +61,6 @@ def check(schema: dict[str, Any] | None, answer: Any) -> None:
 
 
 def shortened(answer: Any) -> Any:
-    """The answer as the audit log keeps it: the whole one is the result of its step."""
+    """Return the answer, truncated for the audit log. The step's result has the whole answer."""
     text = orjson.dumps(answer, default=str)
     return answer if len(text) <= MOST_AUDITED else text[:MOST_AUDITED].decode(errors="ignore") + " …"

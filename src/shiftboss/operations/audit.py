@@ -1,4 +1,4 @@
-"""What every operation is made of: the role is checked, the action carried out, its outcome recorded."""
+"""The frame of every operation: check the role, run the action, record the outcome."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Audited:
-    """The base of the core's `Operations` and of those that extensions bring."""
+    """Base class of the core's `Operations` and of the operations of extensions."""
 
     def __init__(self, db: Database, settings: Settings) -> None:
         self._db, self._settings = db, settings
@@ -25,9 +25,9 @@ class Audited:
     async def _recorded(
         self, who: Principal, role: Role, action: str, target: object = None, **details: Any
     ) -> AsyncIterator[dict[str, Any]]:
-        """Run the block only if `who` has the role; record how it ended in any case.
+        """Run the block if `who` has the role, and record the outcome in any case.
 
-        The block gets the details and may add to them.
+        The block receives the details and may add to them.
         """
         about = None if target is None else str(target)
         given = {name: value for name, value in details.items() if value is not None}
@@ -38,12 +38,12 @@ class Audited:
             yield given
         except ShiftbossError as error:
             outcome = "refused" if isinstance(error, Forbidden) else "failed"
-            words = current().text(error.message)  # it may name a value
-            await self._db.tokens.record(who, action, about, outcome, {**given, "error": words})
+            message = current().text(error.message)  # sealed, because it may contain a value
+            await self._db.tokens.record(who, action, about, outcome, {**given, "error": message})
             raise
         await self._db.tokens.record(who, action, about, "done", given)
 
 
 def few(ids: Sequence[object] | None) -> str:
-    """Up to ten of the ids, as the audit log names them."""
+    """Return up to ten of the ids as one text for the audit log."""
     return "all" if ids is None else ", ".join(map(str, ids[:10])) + (" …" if len(ids) > 10 else "")

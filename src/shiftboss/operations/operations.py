@@ -1,6 +1,6 @@
-"""Everything that changes the fleet: one method each, that checks the role, acts, and writes the audit log.
+"""The core's operations. Each method checks the role, acts, and writes the audit log.
 
-The commands, the API's routes and the page's buttons all call these, so none can do what another may not.
+CLI, API and dashboard all call these methods, so the same rules apply to each of them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Operations(Audited):
     """Operations on tasks, workers, slots, queues, schedules and tokens."""
 
     async def enqueue(self, who: Principal, task: NewTask) -> Enqueued:
-        """Put a task into the queue; its `warning` says that no worker knows the type."""
+        """Enqueue a task. The result has a `warning` if no worker has published its type."""
         async with self._recorded(who, Role.OPERATOR, "task.enqueue", task.task_type, queue=task.queue):
             warnings = await self._check(task)
             (made,) = await self._db.tasks.enqueue([task])
@@ -42,7 +42,7 @@ class Operations(Audited):
         return await self._db.schemas.check([task], strict=self._settings.tasks.strict)
 
     async def task_types(self, who: Principal) -> list[Row]:
-        """The task types that workers have published, with the JSON Schema of their arguments."""
+        """Return the task types that workers have published, with the JSON Schema of their arguments."""
         who.require(Role.VIEWER)
         return await self._db.schemas.all()
 
@@ -53,12 +53,12 @@ class Operations(Audited):
             return _some(await self._db.tasks.cancel(ids, reason or f"by {who.name}"), ids)
 
     async def retry_tasks(self, who: Principal, ids: Sequence[UUID], start: str | None = None) -> list[UUID]:
-        """Start tasks over, from the step `start` if given."""
+        """Restart tasks, from the step `start` if given. Return the ids of those restarted."""
         async with self._recorded(who, Role.OPERATOR, "task.retry", few(ids), count=len(ids), step=start):
             return await self._db.tasks.retry(ids, start)
 
     async def retry_errors(self, who: Principal, group: str) -> list[UUID]:
-        """Start the failed tasks of a group of errors over; those that do."""
+        """Restart the failed tasks of an error group. Return the ids of those restarted."""
         async with self._recorded(who, Role.OPERATOR, "error.retry", group):
             found = await self._db.insights.errors.group(group)
             return await self._db.tasks.retry(await self._db.insights.errors.members(found["id"], BULK))
@@ -66,14 +66,14 @@ class Operations(Audited):
     async def send_event(
         self, who: Principal, key: str, payload: Any = None, task: UUID | None = None, id: UUID | None = None
     ) -> int:
-        """Send an event to the tasks that wait for it; how many go on."""
+        """Send an event to the tasks that wait for it. Return how many continue."""
         async with self._recorded(who, Role.OPERATOR, "event.send", key, task=task and str(task)):
             if task is not None and await self._db.tasks.get(task) is None:
                 raise NotFound(f"there is no task {task}")
             return await self._db.steps.send_event(key, payload, task=task, id=id)
 
     async def answer(self, who: Principal, task: UUID, answer: Any, step: str | None = None) -> Row:
-        """Answer the question that a task waits for, by `step` if it asks several; the question."""
+        """Answer the open question of a task, or that of `step` if it has several. Return the question."""
         async with self._recorded(who, Role.OPERATOR, "task.answer", task, step=step) as noted:
             asked = pick(await self._db.steps.approvals(task), task, step)
             noted["step"] = f"{asked['name']}#{asked['ordinal']}"
@@ -84,7 +84,7 @@ class Operations(Audited):
             return asked
 
     async def matching(self, who: Principal, wanted: TaskFilter) -> list[UUID]:
-        """The tasks that a bulk action on this filter would mean."""
+        """Return the ids of the tasks that a bulk action with this filter applies to."""
         who.require(Role.OPERATOR)
         return await self._db.insights.tasks.ids(wanted, BULK)
 
@@ -119,7 +119,7 @@ class Operations(Audited):
             return await set_autoscale(self._db, queue, given)
 
     async def scale(self, who: Principal, queue: str, count: int, host: str | None = None) -> str:
-        """Keep this many slots for a queue; where."""
+        """Set the number of slots for a queue. Return the host that keeps them."""
         async with self._recorded(who, Role.OPERATOR, "slot.scale", queue, count=count, host=host):
             return await self._db.health.set_slots(queue, count, host)
 
@@ -150,28 +150,23 @@ class Operations(Audited):
             await self._db.tasks.set_limit(kind, name, **figures, rate_period=period, rate_per=rate_per)
 
     async def reset_limit(self, who: Principal, name: str, kind: Kind = "task_type") -> bool:
-        """Forget what an operator set: the limits in code hold again."""
+        """Remove limits that an operator set, so that the limits in code apply again."""
         async with self._recorded(who, Role.OPERATOR, f"{kind}.limit", name, reset=True):
             return await self._db.tasks.reset_limit(kind, name)
 
     async def set_tenant_weight(self, who: Principal, name: str, weight: float | None) -> bool:
-        """How much a tenant gets next to others that wait; None brings back 1. Whether it changed."""
+        """Set a tenant's share relative to others; None restores 1. Return whether it changed."""
         async with self._recorded(who, Role.OPERATOR, "tenant.weight", name, weight=weight):
             return await self._db.fairness.set_tenant_weight(name, weight)
 
     async def set_ageing(self, who: Principal, every: timedelta | None) -> None:
-        """Let waiting tasks gain one point of priority this often; None turns that off."""
+        """Raise the priority of waiting tasks by one point this often. None disables ageing."""
         seconds = None if every is None else every.total_seconds()
         async with self._recorded(who, Role.OPERATOR, "queue.ageing", seconds=seconds):
             await self._db.fairness.set_ageing(every)
 
-    async def set_slots(self, who: Principal, queue: str, count: int, host: str | None = None) -> str:
-        """Order how many slots a host keeps for a queue; the host."""
-        async with self._recorded(who, Role.OPERATOR, "slot.scale", queue, count=count, host=host):
-            return str(await self._db.health.set_slots(queue, count, host))
-
     async def put_schedule(self, who: Principal, cron: Cron) -> Row:
-        """Make a schedule, or change the one of that name; how it stands then."""
+        """Create or replace a schedule. Return its row."""
         async with self._recorded(who, Role.OPERATOR, "schedule.put", cron.name, cron=cron.cron):
             cron.check()
             await self._check(NewTask(task_type=cron.task["task_type"], params=cron.task.get("params") or {}))
@@ -181,7 +176,7 @@ class Operations(Audited):
             return row
 
     async def run_schedule(self, who: Principal, name: str) -> UUID:
-        """Enqueue its task once, now; its ticks stay as they are."""
+        """Enqueue the task of a schedule now, without changing its ticks. Return the task's id."""
         async with self._recorded(who, Role.OPERATOR, "schedule.run", name):
             if (id := await self._db.schedules.run(name)) is None:
                 raise unknown(name)
@@ -207,14 +202,16 @@ class Operations(Audited):
             return await self._db.tokens.create_token(name, role, lifetime)
 
     async def create_login(self, who: Principal, role: Role, lifetime: timedelta) -> str:
-        """The code of a one-time login link, for somebody who will act under this name."""
+        """Return the code of a one-time login link for a user who acts under this principal's name."""
         async with self._recorded(who, Role.ADMIN, "login.create", given=role.value):
             return await self._db.tokens.create_login(who.name, role, lifetime)
 
     async def revoke_token(self, who: Principal, which: str) -> None:
         async with self._recorded(who, Role.ADMIN, "token.revoke", which):
             if not await self._db.tokens.revoke_token(which):
-                raise NotFound(f"there is no live token {which!r}", hint="`shiftboss token list` shows all")
+                raise NotFound(
+                    f"there is no active token {which!r}", hint="`shiftboss token list` shows all tokens"
+                )
 
 
 def _some(found: list[Cancel], ids: Sequence[UUID]) -> list[Cancel]:

@@ -73,7 +73,7 @@ def test_autoscale(command) -> None:  # type: ignore[no-untyped-def]
     assert "the queue is missing" in command("scale", "--auto", code=2)
     assert "not key=value" in command("scale", "emails", "--set", "max_workers", code=2)
     assert "max_workers" in command("scale", "emails", "--set", "max_workers=none", code=2)
-    assert "the keys are" in command("scale", "emails", "--set", "speed=1", code=2)
+    assert "the settings are" in command("scale", "emails", "--set", "speed=1", code=2)
 
 
 def test_health(command) -> None:  # type: ignore[no-untyped-def]
