@@ -104,7 +104,7 @@ async def test_limits_in_code_hold(db: Database) -> None:
     [
         ({"rate": 0}, "rate must be a whole number of at least 1"),
         ({"max_running": "3"}, "max_running must be a whole number"),
-        ({"rate_period": 60}, "rate_period is the period of rate"),
+        ({"rate_period": 60}, "rate_period must be positive, and needs rate"),
         ({"max_per_key": 1}, "max_per_key needs a concurrency_key"),
     ],
     ids=range(4),

@@ -171,5 +171,5 @@ def test_a_rate_per_key_needs_a_key() -> None:
     app = App("bad")
     with pytest.raises(UsageError, match="needs a concurrency_key"):
         app.task(rate=1, rate_per="key")(lambda: None)
-    with pytest.raises(UsageError, match="does not go with"):
+    with pytest.raises(UsageError, match="does not work with"):
         app.task(rate_per="tenant")(lambda: None)

@@ -70,7 +70,7 @@ async def test_a_read_only_database_gets_the_results_later(
             async with setting(db, "default_transaction_read_only", "on"):
                 go.set()
                 await eventually(lambda: [e for e in logs if "read-only" in e.get("reason", "")
-                                          and e["event"] == "reports wait"])  # fmt: skip
+                                          and e["event"] == "cannot deliver reports, retrying"])  # fmt: skip
                 assert len(worker._outbox) == 1
         async with await Database.open(db.url) as fresh:
             row = await finished(fresh, id)
@@ -93,7 +93,9 @@ async def test_a_statement_that_takes_too_long_is_tried_again(
                 async with other.transaction():
                     await other.execute("SELECT FROM tasks WHERE id = %s FOR UPDATE", [task.id])
                     outbox.put(Report(task, Complete(b'"kept"'), 0.1))
-                    await eventually(lambda: [e for e in logs if e["event"] == "reports wait"])
+                    await eventually(
+                        lambda: [e for e in logs if e["event"] == "cannot deliver reports, retrying"]
+                    )
                 await outbox.flush(10)
         row = await db.tasks.get(task.id)
     assert row is not None

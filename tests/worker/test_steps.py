@@ -154,7 +154,7 @@ async def test_a_step_of_another_type_than_recorded_is_refused_in_words(
     async with start_worker(handlers):
         row = await eventually(lambda: ended(db, id))
     assert row["status"] == "Failed"
-    assert "recorded for step 'answer' is not of the type" in row["error_message"]
+    assert "the stored result of step 'answer' does not have the requested type" in row["error_message"]
 
 
 async def test_retry_and_timeout_of_a_step(db: Database, start_worker: StartWorker, eventually: Any) -> None:
@@ -200,7 +200,7 @@ async def test_a_result_that_is_too_large_is_refused(
     async with start_worker(handlers):
         row = await eventually(lambda: ended(db, id))
     assert (
-        "the result of step 'book' takes 2000002 bytes, at most 1048576 can be kept" in row["error_message"]
+        "the result of step 'book' has 2000002 bytes; at most 1048576 can be stored" in row["error_message"]
     )
     assert await db.steps.of(id) == []
 

@@ -123,7 +123,7 @@ async def test_events_are_kept_as_long_as_was_said(app: App, kit: Kit) -> None:
     await kit.move(minutes=2)
     await kit.drain()
     await app.send_event("short", 3)  # too late for a wait that has ended
-    assert await short.result(5) == "the event 'short' has not come in time"
+    assert await short.result(5) == "the event 'short' did not arrive in time"
     assert await long.result(5) == 2
     await kit.move(days=2)
     await kit.db.tasks.tidy(timedelta(days=1))

@@ -1,4 +1,4 @@
-"""Batch handlers: one call for many tasks of a type, each with its own lease, terms and outcome."""
+"""Batch handlers: one call for many tasks of a type, each with its own lease, options and outcome."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from shiftboss.worker.watchdog import running
 if TYPE_CHECKING:
     from shiftboss.worker.handlers import Handler
 
-#: The name of a batch task's one argument.
+#: The name of the argument of a batch task.
 ITEM = "item"
 
 
 @dataclass(frozen=True)
 class Batch:
-    """How tasks are gathered for one call: at most `max_size` of them, for `max_wait` seconds at most."""
+    """How tasks are collected for one call: at most `max_size` tasks, for at most `max_wait` seconds."""
 
     max_size: int = 100
     max_wait: float = 0.1
@@ -33,16 +33,18 @@ class Batch:
         if self.max_size < 1 or not 0 <= self.max_wait <= 3600:
             raise UsageError(
                 f"a batch of {self.max_size} tasks within {self.max_wait} s is not possible",
-                hint="max_size is at least 1, max_wait 0 to 3600 seconds",
+                hint="use a max_size of at least 1, and a max_wait of 0 to 3600 seconds",
             )
 
 
 def one_by_one(many: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """A function of one item made from one of a list of items: what a task of the type looks like."""
+    """Convert a function of a list of items to a function of one item, the signature of a single task."""
     parameters = list(inspect.signature(many).parameters.values())
     hints = _hints(many)
     if not parameters or parameters[0].name == "ctx":
-        raise UsageError(f"{name}: a batch handler takes the list of items first, and no context")
+        raise UsageError(
+            f"{name}: the first parameter of a batch handler is the list of items, not a context"
+        )
     items = get_args(hints.get(parameters[0].name))
     item = parameters[0].replace(name=ITEM, annotation=items[0] if items else Any)
 
@@ -66,12 +68,12 @@ def one_by_one(many: Callable[..., Any], name: str) -> Callable[..., Any]:
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
     try:
         return get_type_hints(function, include_extras=True)
-    except NameError:  # a name that only the type checker knows
+    except NameError:  # imported for type checking only
         return {}
 
 
 def _result(returned: Any) -> Any:
-    """Of `list[str | Exception]`, str."""
+    """Return the type of one result: `str` for `list[str | Exception]`."""
     [inner, *_] = get_args(returned) or [Any]
     kinds = [kind for kind in get_args(inner) or [inner] if not _is_error(kind)]
     return inner if len(kinds) == len(get_args(inner) or [inner]) else Union[tuple(kinds)]  # noqa: UP007
@@ -90,17 +92,17 @@ def only(name: str, results: Any) -> Any:
 
 def _results(name: str, results: Any, count: int) -> list[Any]:
     if not isinstance(results, Sequence) or isinstance(results, str | bytes) or len(results) != count:
-        told = f"{len(results)} results" if isinstance(results, list | tuple) else repr(results)[:200]
+        returned = f"{len(results)} results" if isinstance(results, list | tuple) else repr(results)[:200]
         raise UsageError(
-            f"{name} returned {told} for {count} items",
-            hint="return a list with one result per item, in order; an exception is that item's failure",
+            f"{name} returned {returned} for {count} items",
+            hint="return a list with one result per item, in order; an exception fails that item",
         )
     return list(results)
 
 
 @dataclass(eq=False)
 class Entry:
-    """One task that waits for its call, or for the end of it."""
+    """One task that waits for the start or the end of its call."""
 
     lease: int
     item: Any
@@ -109,7 +111,7 @@ class Entry:
 
 @dataclass(eq=False)
 class Gathering:
-    """The tasks of one type that the next call will be made for."""
+    """The tasks of one type that are collected for the next call."""
 
     handler: Handler
     batch: Batch
@@ -119,36 +121,36 @@ class Gathering:
 
 
 class Batches:
-    """The batches of one worker. `eager`: nobody is waited for."""
+    """The batches of one worker. With `eager`, a call does not wait for more tasks."""
 
     def __init__(self, mark: Mark, *, eager: bool = False) -> None:
         self._mark = mark
         self.eager = eager
         self._gathering: dict[str, Gathering] = {}
         self._calls: set[asyncio.Task[None]] = set()
-        #: Called when a batch begins to be gathered: tasks beyond the worker's concurrency may join it.
+        #: Called when a new batch starts to collect: tasks beyond the worker's concurrency can join it.
         self.on_room: Callable[[], None] = lambda: None
-        #: How many tasks wait in here or are part of a call.
+        #: How many tasks wait here or are part of a call.
         self.tasks = 0
-        #: Calls in threads that went on when none of their tasks was wanted any more.
+        #: Calls in threads that continued after all their tasks were stopped.
         self.abandoned = 0
 
     @property
     def slots(self) -> int:
-        """How many places of the worker they take: one per call, whatever its size."""
+        """How much of the worker's concurrency they use: one per call, whatever its size."""
         return len(self._gathering) + len(self._calls)
 
     @property
     def wanted(self) -> int:
-        """How many more tasks would find room in batches that are being gathered."""
+        """How many more tasks fit into the batches that are being collected."""
         return sum(one.batch.max_size - len(one.entries) for one in self._gathering.values())
 
     def gathers(self, handler: Handler | None) -> bool:
-        """Whether a task of this type could join a batch now."""
+        """Whether a task of this type can join a batch now."""
         return handler is not None and handler.name in self._gathering
 
     async def run(self, handler: Handler, lease: int, item: Any, more: dict[str, Any]) -> Any:
-        """The result of one task, or its error raised."""
+        """Return the result of one task, or raise its error."""
         assert handler.batch is not None
         gathering = self._gathering.get(handler.name)
         if gathering is None:
@@ -171,7 +173,7 @@ class Batches:
         return value
 
     def _leave(self, gathering: Gathering, entry: Entry) -> None:
-        """Cancelled while it waited: the others are called without it."""
+        """Remove a task that was cancelled before the call."""
         if self._gathering.get(gathering.handler.name) is gathering:
             gathering.entries.remove(entry)
             if not gathering.entries:
@@ -184,7 +186,7 @@ class Batches:
 
     def _start(self, gathering: Gathering) -> None:
         self._close(gathering)
-        # In a context without a lease: if the call blocks or kills the worker, all its tasks are suspects.
+        # The call runs without a lease: if it blocks or kills the worker, all its tasks are suspects.
         context = copy_context()
         context.run(running.set, 0)
         call = context.run(asyncio.get_running_loop().create_task, self._call(gathering))
@@ -194,7 +196,7 @@ class Batches:
             entry.done.add_done_callback(functools.partial(self._end_unwanted, call, gathering.entries))
 
     def _end_unwanted(self, call: asyncio.Task[None], entries: list[Entry], _: asyncio.Future[Any]) -> None:
-        """End a call when every one of its tasks was cancelled or ran out of time."""
+        """Cancel a call when all its tasks were cancelled or timed out."""
         if not call.done() and all(entry.done.cancelled() for entry in entries):
             call.cancel()
 

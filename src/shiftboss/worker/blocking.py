@@ -1,4 +1,4 @@
-"""The context of handlers that are plain functions: its methods block instead of being awaited."""
+"""The context of handlers that are plain functions. Its methods block."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ T = TypeVar("T")
 
 
 class SyncContext(Context):
-    """What a `def` handler gets: `ctx.step(...)` returns the result itself, and so do the waits."""
+    """The context of a `def` handler: `ctx.step(...)` and the waits return results directly."""
 
-    #: How a coroutine of this class is run to its end; set by its maker.
+    #: Runs a coroutine of this class and returns its result; set by the creator.
     wait: Callable[[Coroutine[Any, Any, Any]], Any]
 
     def step(  # type: ignore[override]
@@ -33,7 +33,7 @@ class SyncContext(Context):
         type: Any = None,
         **kwargs: Any,
     ) -> T:
-        """As `Context.step`, blocking."""
+        """Like `Context.step`, but blocking."""
         key, kind = self._key("step", name), type or returns(function)
         recorded = self._finish(self._recorded(key))
         if recorded is not None:
@@ -51,33 +51,33 @@ class SyncContext(Context):
             self._end(scope, stored)
 
     def _end(self, scope: StepScope, stored: bool) -> None:
-        """Extensions hear of it in the event loop, where they live."""
+        """End the scope in the event loop, where the callbacks of extensions must run."""
         if self._loop is None or self._loop.is_closed():
             scope.end(stored)
         else:
             self._loop.call_soon_threadsafe(scope.end, stored)
 
     def sleep(self, name: str, duration: Span) -> None:  # type: ignore[override]
-        """As `Context.sleep`, blocking."""
+        """Like `Context.sleep`, but blocking."""
         self._finish(self._sleep(self._key("sleep", name), seconds_of(duration)))
 
     def wait_for(
         self, event: str, type: Any = None, timeout: Span | None = None, question: str | None = None
     ) -> Any:
-        """As `Context.wait_for`, blocking."""
+        """Like `Context.wait_for`, but blocking."""
         return self._finish(super().wait_for(event, type, timeout, question))
 
     def run(self, call: TaskCall[T]) -> T:  # type: ignore[override]
-        """As `Context.run`, blocking."""
+        """Like `Context.run`, but blocking."""
         result: T = self._finish(super().run(call))
         return result
 
     def gather(self, *parts: Any) -> list[Any]:  # type: ignore[override]
-        """The results of child tasks, in order; they run side by side."""
+        """Run child tasks in parallel and return their results in order."""
         results: list[Any] = []
         for part in parts:
             if not hasattr(part, "new_task"):
-                raise UsageError("gather of a plain handler takes calls of tasks", hint="task.call(...)")
+                raise UsageError("gather in a plain handler takes task calls", hint="use task.call(...)")
             try:
                 results.append(self.run(part))
             except (Suspend, Exception) as error:
@@ -91,7 +91,7 @@ class SyncContext(Context):
         return self._loaded
 
     def emit(self, part: Any) -> None:  # type: ignore[override]
-        """As `Context.emit`, blocking."""
+        """Like `Context.emit`, but blocking."""
         self._finish(super().emit(part))
 
     def _finish(self, work: Coroutine[Any, Any, Any]) -> Any:
@@ -102,12 +102,12 @@ class SyncContext(Context):
 
 
 def on(loop: asyncio.AbstractEventLoop) -> Callable[[Coroutine[Any, Any, Any]], Any]:
-    """Run coroutines on this loop, from a thread."""
+    """Return a function that runs coroutines on this loop from a thread."""
     return lambda work: asyncio.run_coroutine_threadsafe(work, loop).result()
 
 
 def drive(work: Coroutine[Any, Any, Any]) -> Any:
-    """Run a coroutine that never has to wait for an event loop."""
+    """Run a coroutine that never waits for an event loop."""
     try:
         work.send(None)
     except StopIteration as end:

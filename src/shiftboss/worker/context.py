@@ -1,4 +1,4 @@
-"""What a handler may know about the attempt it is in, and its durable steps and waits."""
+"""The context of an attempt: what a handler can read about it, and its durable steps and waits."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ Span = timedelta | float
 T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)
 
-#: Gives the context of the attempt that runs here, for functions decorated with `@step`.
+#: Returns the context of the current attempt, for functions decorated with `@step`.
 current: ContextVar[Callable[[], Context] | None] = ContextVar("shiftboss_context", default=None)
 
 
 class TaskCall(Protocol[R_co]):
-    """What `task.call(...)` makes: a task that is not in the queue yet."""
+    """The result of `task.call(...)`: a task that is not enqueued yet."""
 
     @property
     def decode(self) -> Callable[[Any], R_co]: ...
@@ -63,7 +63,7 @@ class TaskCall(Protocol[R_co]):
 
 
 class Context:
-    """The first argument of a handler that asks for it (named `ctx`, or annotated `Context`)."""
+    """The first argument of a handler whose first parameter is named `ctx` or annotated `Context`."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class Context:
 
     @property
     def attempt(self) -> int:
-        """1 for the first."""
+        """The number of this attempt, from 1."""
         return self.task.attempt
 
     @property
@@ -103,44 +103,44 @@ class Context:
 
     @property
     def seconds_left(self) -> float | None:
-        """Until this attempt is ended by force; None: no limit."""
+        """Seconds until this attempt times out; None without a limit."""
         return None if self._ends is None else self._ends - time.monotonic()
 
     def progress(self, percent: float, message: str | None = None) -> None:
-        """Show how far this is, from 0 to 100. Cheap: call it as often as you like, from any thread."""
-        percent = int(min(max(0, percent), 100))  # in this order also for what is not a number
+        """Report the progress, from 0 to 100. Cheap, and safe to call from any thread."""
+        percent = int(min(max(0, percent), 100))  # in this order, NaN becomes 0
         self._report(self.task.lease, self.task.id, percent, message and storable(str(message)))
 
     @property
     def db(self) -> Database:
-        """The worker's database, for handlers that need one."""
+        """The worker's database."""
         if self._db is None:
-            raise RuntimeError("this worker has no database: it is fed by a coordinator")
+            raise RuntimeError("this worker has no database: it gets its tasks from a coordinator")
         return self._db
 
     @property
     def backend(self) -> Any:
-        """What keeps this task, for extensions: the worker's database, or the source that feeds it."""
+        """What stores this task, for extensions: the worker's database, or the source of its tasks."""
         where = self._db or (self._store and self._store.where)
         if where is None:
             raise RuntimeError("this task runs without a database and without a coordinator")
         return where
 
     def run_in_loop(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        """What an `async` call returns, for a handler that runs in a thread."""
+        """Run a coroutine in the worker's event loop and return its result, from a handler in a thread."""
         if self._loop is None or self._loop is _running_loop():
             coroutine.close()
-            raise RuntimeError("this is for handlers that run in a thread; in `async def` use await")
-        within = copy_context()  # of the step that runs in this thread
+            raise RuntimeError("run_in_loop is for handlers that run in a thread; in `async def` use await")
+        within = copy_context()  # keeps the current step
         return asyncio.run_coroutine_threadsafe(_run_within(within, coroutine), self._loop).result()
 
     def __getattr__(self, name: str) -> Any:
-        """What extensions add to a context, such as `ctx.ai`."""
+        """Return an attribute that an extension adds, such as `ctx.ai`."""
         return attribute(self, name)
 
     @cached_property
     def log(self) -> Log:
-        """A logger that carries the task's id, type and attempt."""
+        """A logger that adds the task's id, type and attempt to every message."""
         return get_logger("shiftboss.task").bind(
             task_id=str(self.task.id), task_type=self.task.task_type, attempt=self.task.attempt
         )
@@ -179,18 +179,18 @@ class Context:
         type: Any = None,
         **kwargs: Any,
     ) -> Coroutine[Any, Any, Any]:
-        """Run the function, keep its result, and never run it again for this task.
+        """Run the function once per task and store its result.
 
-        An attempt that comes after a crash or a failure gets the result that is kept. A name that is used
-        again in one attempt is another step. `retry` says how often to try, `timeout` how long one try may
-        take, `type` what to decode the result as; by default that is the function's return annotation.
+        Later attempts, after a crash or a failure, get the stored result. Using a name again in one attempt
+        creates another step. `retry` sets how often to try, `timeout` how long one try may take, and `type`
+        the type of the result; the default is the function's return annotation.
         """
         key = self._key("step", name)
         tries = partial(run_async, partial(function, *args, **kwargs), name, retry, timeout)
         return self._step(key, tries, type or returns(function))
 
     def sleep(self, name: str, duration: Span) -> Coroutine[Any, Any, None]:
-        """Go on after this time. Holds no worker meanwhile: the handler starts again from its top then."""
+        """Suspend the task for this time. It occupies no worker; then the handler starts from its top."""
         return self._sleep(self._key("sleep", name), seconds_of(duration))
 
     def wait_for(
@@ -200,29 +200,32 @@ class Context:
         timeout: Span | None = None,
         question: str | None = None,
     ) -> Coroutine[Any, Any, Any]:
-        """The payload of the event with this key, as `type`. Holds no worker while it waits.
+        """Wait for the event with this key and return its payload as `type`. The wait occupies no worker.
 
-        An event that was sent before is found, as long as it is kept. With a `question` people are asked: it
-        shows with a form for `type`, and `shiftboss approvals` lists it. Raises WaitTimeout.
+        An event that was sent earlier counts until it expires. A `question` asks a person: the dashboard
+        shows it with a form for `type`, and `shiftboss approvals` lists it. Raises WaitTimeout.
         """
         key = self._key("event", event)
         return self._event(key, type, None if timeout is None else seconds_of(timeout), question)
 
     def run(self, call: TaskCall[T]) -> Coroutine[Any, Any, T]:
-        """What a child task returned. Holds no worker while it waits. Raises TaskFailed or TaskCancelled."""
+        """Run a child task and return its result. The wait occupies no worker.
+
+        Raises TaskFailed or TaskCancelled.
+        """
         task = call.new_task()
         return self._child(self._key("child", task.task_type), call, task)
 
     async def gather(self, *parts: Awaitable[Any] | TaskCall[Any]) -> list[Any]:
-        """All results, in order; calls are run as child tasks. The task waits for all of them at once."""
+        """Wait for all parts at once and return their results in order. Calls run as child tasks."""
         awaitables = [part if isinstance(part, Awaitable) else self.run(part) for part in parts]
         results = await asyncio.gather(*awaitables, return_exceptions=True)
         return sorted_out(results)
 
     async def emit(self, part: Any) -> None:
-        """Show a part of the result to those who read the task's stream; any JSON.
+        """Append a part, which can be any JSON, to the task's stream.
 
-        Parts are stored in order within 50 ms. What a step emits is taken back if the step runs again.
+        Parts are stored in order within 50 ms. If a step runs again, the parts that it emitted are removed.
         """
         text = to_json("emit", part, MOST_PART) or b"null"
         scope = in_step.get()
@@ -232,11 +235,11 @@ class Context:
     def _key(self, kind: str, name: str) -> Key:
         self._asked[kind, check_name(name)] += 1
         if self._asked.total() > MOST_STEPS:
-            raise UsageError(f"a task can have {MOST_STEPS} steps at most", hint="use child tasks: ctx.run")
+            raise UsageError(f"a task can have at most {MOST_STEPS} steps", hint="use child tasks: ctx.run")
         return kind, name, self._asked[kind, name]
 
     async def _known(self) -> Loaded:
-        """The steps of earlier attempts: loaded once, when the first step is asked for."""
+        """Return the steps of earlier attempts. They are loaded once, before the first step."""
         if self._loaded is None:
             if self._loading is None:
                 self._loading = asyncio.ensure_future(self._steps.load(self.task, self._version))
@@ -247,15 +250,13 @@ class Context:
     @property
     def _steps(self) -> StepStore:
         if self._store is None:
-            raise UsageError(
-                "durable steps and waits need a worker with a database or a coordinator",
-            )
+            raise UsageError("durable steps and waits need a worker with a database or a coordinator")
         return self._store
 
     async def _recorded(self, key: Key) -> Recorded | None:
         recorded = (await self._known()).steps.get(key)
         if recorded is not None and isinstance(recorded.result, Sealed):
-            raise KeyMissing(f"what is recorded for {key[1]!r}", recorded.result.key)
+            raise KeyMissing(f"the stored result of {key[1]!r}", recorded.result.key)
         return recorded
 
     async def _step(self, key: Key, run: Callable[[], Awaitable[Any]], kind: Any) -> Any:
@@ -277,11 +278,11 @@ class Context:
         return StepScope(f"{key[1]}#{key[2]}", self._steps.where)
 
     async def _keep(self, key: Key, value: Any, kind: Any, seconds: float, scope: StepScope) -> Any:
-        """Store the result, and give it as a later attempt will get it."""
+        """Store the result, and return it as a later attempt will read it."""
         what = f"step {key[1]!r}"
         text = to_json(what, value, (await self._known()).most)
         shown = decode(what, None if text is None else orjson.loads(text), kind)
-        await self._steps.flush(self.task.lease)  # a step that is stored has been heard in full
+        await self._steps.flush(self.task.lease)  # store the parts of a step before the step
         also = scope.take()
         await self._steps.store(Step(self.task.id, self.task.lease, key[1], key[2], seconds, text, also))
         return shown
@@ -300,7 +301,7 @@ class Context:
         asked = {} if question is None else {"question": check_question(question), "schema": schema_of(kind)}
         recorded = await self._wait(key, key=key[1], seconds=seconds, **asked)
         if recorded.state == "timeout":
-            raise WaitTimeout(f"the event {key[1]!r} has not come in time")
+            raise WaitTimeout(f"the event {key[1]!r} did not arrive in time")
         return decode(f"event {key[1]!r}", recorded.result, kind)
 
     async def _child(self, key: Key, call: TaskCall[Any], task: NewTask) -> Any:
@@ -320,7 +321,7 @@ class Context:
 
 @contextmanager
 def stepping(scope: StepScope, name: str) -> Iterator[None]:
-    """What is emitted, logged and traced in this block belongs to the step."""
+    """Assign what is emitted, logged and traced in this block to the step."""
     token = in_step.set(scope)
     try:
         with tracing.step(name):
@@ -330,7 +331,7 @@ def stepping(scope: StepScope, name: str) -> Iterator[None]:
 
 
 def sorted_out(results: list[Any]) -> list[Any]:
-    """The results, if all are there; else the first failure, or one Suspend for everything that waits."""
+    """Return the results. Raise the first failure, or else one Suspend for all that wait."""
     waits: list[dict[str, Any]] = []
     for result in results:
         if isinstance(result, Suspend):
@@ -343,10 +344,10 @@ def sorted_out(results: list[Any]) -> list[Any]:
 
 
 def seconds_of(span: Span) -> float:
-    """A plain number means seconds."""
+    """Convert a timedelta or a number of seconds, and check the range."""
     seconds = span.total_seconds() if isinstance(span, timedelta) else float(span)
     if not 0 <= seconds <= 10 * 366 * 86400:
-        raise UsageError(f"a task cannot wait for {seconds} s", hint="at most ten years")
+        raise UsageError(f"a task cannot wait for {seconds} s", hint="use 0 seconds to ten years")
     return seconds
 
 

@@ -1,4 +1,4 @@
-"""Results as JSON that PostgreSQL can store."""
+"""Conversion of results to and from JSON that PostgreSQL can store."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ JSON = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
 
 
 def to_json(what: str, result: Any, most: int) -> bytes | None:
-    """The result as JSON; None stays None. Raises UsageError if it cannot be stored."""
+    """Encode a result as JSON; None stays None. Raises UsageError if it cannot be stored."""
     if result is None:
         return None
     try:
@@ -23,11 +23,11 @@ def to_json(what: str, result: Any, most: int) -> bytes | None:
         raise UsageError(f"the result of {what} is not JSON: {error}") from None
     if len(text) > most:
         raise UsageError(
-            f"the result of {what} takes {len(text)} bytes, at most {most} can be kept",
+            f"the result of {what} has {len(text)} bytes; at most {most} can be stored",
             hint="store it elsewhere and return a reference",
         )
     if b"\\u0000" in text:
-        raise UsageError(f"the result of {what} holds a NUL character, which PostgreSQL cannot store")
+        raise UsageError(f"the result of {what} contains a NUL character, which PostgreSQL cannot store")
     return text
 
 
@@ -40,7 +40,7 @@ def _plain(value: Any) -> Any:
 
 
 def decode(what: str, value: Any, kind: Any) -> Any:
-    """JSON as the type `kind`; as it is where there is none."""
+    """Convert JSON to the type `kind`, or return it unchanged without a type."""
     adapter = None if kind in (None, Any) else _adapter(kind)
     if adapter is None:
         return value
@@ -49,8 +49,8 @@ def decode(what: str, value: Any, kind: Any) -> Any:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise ResultInvalid(
-            f"what is recorded for {what} is not of the type that is asked for: {first['msg']}",
-            hint="correct the type, or start again from there: shiftboss tasks retry ID --from STEP",
+            f"the stored result of {what} does not have the requested type: {first['msg']}",
+            hint="correct the type, or restart from that step: shiftboss tasks retry ID --from STEP",
         ) from None
 
 
@@ -58,23 +58,23 @@ def decode(what: str, value: Any, kind: Any) -> Any:
 def _adapter(kind: Any) -> TypeAdapter[Any] | None:
     try:
         return TypeAdapter(kind)
-    except (PydanticUserError, PydanticSchemaGenerationError):  # not a type that data can be checked against
+    except (PydanticUserError, PydanticSchemaGenerationError):  # not a type that pydantic can validate
         return None
 
 
 def schema_of(kind: Any) -> dict[str, Any] | None:
-    """The JSON Schema of what `decode` takes for this type; None where any JSON will do."""
+    """Return the JSON Schema of the values that `decode` accepts for this type, or None for any JSON."""
     adapter = None if kind in (None, Any) else _adapter(kind)
     try:
         return adapter.json_schema() if adapter else None
-    except PydanticUserError:  # a type that checks data, but that no schema describes
+    except PydanticUserError:  # pydantic can validate the type, but has no schema for it
         return None
 
 
 def returns(function: Any) -> Any:
-    """The type that a function promises to return; None where it does not say."""
+    """Return the annotated return type of a function, or None without an annotation."""
     if not getattr(function, "__annotations__", None):
-        return None  # also keeps lambdas, of which there may be very many, out of the cache
+        return None  # this also keeps lambdas out of the cache
     return _hints(function)
 
 

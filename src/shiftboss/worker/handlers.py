@@ -1,4 +1,4 @@
-"""Handlers: which function runs which task type, and under what terms."""
+"""Handlers: the functions that run task types, and their options."""
 
 from __future__ import annotations
 
@@ -31,78 +31,79 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Terms(TypedDict, total=False):
-    """What a task may be given with its decorator; a plain number means seconds."""
+    """The options of a task decorator. A plain number of a time span means seconds."""
 
     queue: str
-    """Where its tasks wait; `default` unless given."""
+    """The queue of its tasks. Default: `default`."""
     priority: int | None
-    """0 to 100, higher goes first."""
+    """0 to 100; higher values run first."""
     max_attempts: int | None
-    """How often it may be tried before it is Failed."""
+    """How many attempts fail before the task is `Failed`."""
     backoff: timedelta | float | Pause | None
-    """The pause before the second attempt; it grows from there. Or a function of the number of the attempt
-    that failed (from 1) and its error, which returns the pause: workers call it, and it decides alone."""
+    """The pause before the second attempt; later pauses are longer. Or a function that takes the number of
+    the failed attempt (from 1) and its error, and returns the pause. Workers call it, and the other backoff
+    options do not apply."""
     backoff_factor: float | None
-    """How much longer each further pause is than the one before; 2 unless given, 1 keeps it the same."""
+    """The factor between one pause and the next. Default: 2; with 1 all pauses are equal."""
     backoff_max: timedelta | float | None
-    """The longest pause; an hour unless given."""
+    """The longest pause. Default: one hour."""
     retry_on: Errors | None
-    """Only these exceptions are worth another attempt; all are unless given. A timeout is a TimeoutError."""
+    """Retry only after these exceptions. Default: after all. A timeout raises TimeoutError."""
     give_up_on: Errors | None
-    """These exceptions fail the task at once."""
+    """Exceptions that fail the task without another attempt."""
     origin: str | None
-    """What asked for it, like `user_requested`: its priority follows from that unless one is given."""
+    """What requested the task, such as `user_requested`. It determines the priority if none is given."""
     timeout: timedelta | float | None
-    """The longest that one attempt may take."""
+    """The longest duration of one attempt."""
     concurrency_key: Callable[..., str | None] | None
-    """Gets the task's arguments; limits per key count those with the same answer."""
+    """Returns the key of a task from its arguments, for limits per key."""
     max_running: int | None
-    """The most that run at a time in the whole fleet. Workers bring this and the next three when they start;
-    what an operator set (`shiftboss queues limit --type`) wins."""
+    """How many may run at a time in the whole fleet. Workers declare this limit and the next four when they
+    start; limits that an operator sets (`shiftboss queues limit --type`) take precedence."""
     max_per_key: int | None
-    """The most that run at a time with one `concurrency_key`."""
+    """How many may run at a time with the same `concurrency_key`."""
     rate: int | None
-    """The most that start within `rate_period`."""
+    """How many may start within `rate_period`."""
     rate_period: timedelta | float | None
-    """A minute unless given."""
+    """Default: one minute."""
     rate_per: Literal["all", "key", "tenant"] | None
-    """`key` or `tenant`: each `concurrency_key`, or each tenant, has the whole `rate` to itself."""
+    """Apply `rate` to each `concurrency_key` or each tenant. Default: `all`, one rate for the type."""
     dedup_key: Callable[..., str | None] | None
-    """Gets the task's arguments; of tasks of this type with the same answer only one is live at a time."""
+    """Returns a key from the arguments. Only one task of this type can be live with the same key."""
     dedup_for: timedelta | float | None
-    """How long the key stays taken from the enqueue on, even if the task completes sooner."""
+    """How long the key stays reserved after the enqueue, even if the task completes earlier."""
     debounce: timedelta | float | None
-    """Start this long after the last enqueue with the same key, with the arguments given last."""
+    """Start this long after the last enqueue with the same key, with its arguments."""
     debounce_max: timedelta | float | None
     """The latest start of a debounced task, counted from its first enqueue."""
     requires: dict[str, Any] | None
-    """What a worker must have, like `{"gpu": True}`."""
+    """What a worker must have, such as `{"gpu": True}`."""
     version: int | str | None
-    """A task that has begun continues on workers of its version; see also `compatible`."""
+    """A started task continues only on workers with its version; see also `compatible`."""
     compatible: list[int | str] | None
-    """Versions whose begun tasks this one can continue."""
+    """Versions whose started tasks this version can continue."""
     mode: Mode | None
-    """`async`, `thread` or `process`; by the kind of function unless given."""
+    """`async`, `thread` or `process`. Default: `async` for async functions, `thread` for others."""
     engine: str | None
-    """The cluster to run it in, by the name that an extension gave it; see `worker.engine`."""
+    """The name of the engine, such as a cluster, that runs it; see `worker.engine`."""
     cpus: float | None
-    """Processors to ask the engine for; 1 unless given."""
+    """CPUs to request from the engine. Default: 1."""
     gpus: float | None
-    """GPUs to ask the engine for."""
+    """GPUs to request from the engine."""
     memory: int | None
-    """Bytes of memory to ask the engine for."""
+    """Memory to request from the engine, in bytes."""
 
 
 class AllTerms(Terms, total=False):
-    """The terms, and that of batch handlers, which the types of `App.task` tell apart."""
+    """All options. `batch` is separate because it changes the type of the decorated function."""
 
     batch: Batch | int | None
-    """The function takes a list of items and returns a list of results: one call for many tasks."""
+    """Call the function once for many tasks, with a list of items. It returns a list of results."""
 
 
 @dataclass(kw_only=True)
 class Handler:
-    """One function and the terms under which its tasks are enqueued and run."""
+    """A function and the options with which its tasks are enqueued and run."""
 
     name: str
     function: Callable[..., Any]
@@ -134,12 +135,12 @@ class Handler:
     rate_period: timedelta | None = None
     rate_per: str | None = None
     around: Around | None = None
-    """What the app that declares it has around its tasks."""
+    """The middleware, hooks and resources of the app that declares it."""
     version: str | None = None
     compatible: list[str] = field(default_factory=list)
     batch: Batch | None = None
     many: Callable[..., Any] | None = None
-    """The function of a batch handler; `function` is the same for one item."""
+    """The function of a batch handler; `function` calls it for one item."""
 
     @classmethod
     def of(cls, function: Callable[..., Any], name: str, terms: AllTerms) -> Handler:
@@ -172,7 +173,7 @@ class Handler:
 
     @property
     def versions(self) -> list[str]:
-        """Those whose begun tasks it can continue."""
+        """The versions whose started tasks it can continue."""
         return [] if self.version is None else [self.version, *self.compatible]
 
     @cached_property
@@ -183,7 +184,7 @@ class Handler:
 
     @cached_property
     def injected(self) -> dict[str, Any]:
-        """Parameters that a worker fills with a resource, by the type that each is annotated with."""
+        """The parameters that a worker fills with resources, with their annotated types."""
         asked = {
             name: self.hints.get(name)
             for name, parameter in inspect.signature(self.function).parameters.items()
@@ -197,8 +198,8 @@ class Handler:
                 )
             if self.mode == "process":
                 raise UsageError(
-                    f"{self.name} runs in a child process and cannot be given {name}",
-                    hint="open it inside the function, once, with functools.cache",
+                    f"{self.name} runs in a child process, so {name} cannot be injected",
+                    hint="open the resource inside the function, once, with functools.cache",
                 )
         return asked
 
@@ -211,12 +212,12 @@ class Handler:
     def hints(self) -> dict[str, Any]:
         try:
             return get_type_hints(self.function, include_extras=True)
-        except NameError:  # a name that only the type checker knows
+        except NameError:  # imported for type checking only
             return {}
 
     @cached_property
     def arguments(self) -> type[BaseModel] | None:
-        """A model of the parameters; None when the function takes whatever comes."""
+        """A model of the parameters, or None if the function accepts any keyword argument."""
         fields: dict[str, Any] = {}
         for n, parameter in enumerate(inspect.signature(self.function).parameters.values()):
             if (n == 0 and self.wants_context) or parameter.name in self.injected:
@@ -225,8 +226,8 @@ class Handler:
                 return None
             if parameter.kind is parameter.VAR_POSITIONAL or parameter.kind is parameter.POSITIONAL_ONLY:
                 raise UsageError(
-                    f"{self.name}: parameter {parameter.name} cannot be filled by name",
-                    hint="params of a task are named: use plain or keyword-only parameters",
+                    f"{self.name}: parameter {parameter.name} cannot be passed by name",
+                    hint="task arguments are passed by name: use plain or keyword-only parameters",
                 )
             default = ... if parameter.default is parameter.empty else parameter.default
             fields[parameter.name] = (self.hints.get(parameter.name, Any), default)
@@ -234,7 +235,7 @@ class Handler:
         return create_model(f"{self.name} arguments", __config__=config, **fields)
 
     def bind(self, params: dict[str, Any], only: Collection[str] | None = None) -> dict[str, Any]:
-        """The keyword arguments of the call, validated and converted; with `only`, those and no others."""
+        """Validate and convert the arguments of a call; with `only`, just these."""
         model = self.arguments
         if model is None:
             return params
@@ -242,14 +243,14 @@ class Handler:
             fields: Any = {name: (f.annotation, f) for name, f in model.model_fields.items() if name in only}
             model = create_model(model.__name__, __config__=model.model_config, **fields)
         try:
-            # As the model keeps them: its fields are the parameters, and nothing else gets in.
+            # The fields of the model are exactly the parameters.
             return model.model_validate(params).__dict__
         except ValidationError as error:
             problems = "; ".join(_problem(detail) for detail in error.errors(include_url=False))
             raise BadArguments(f"arguments of {self.name} are not valid: {problems}") from None
 
     def new_task(self, params: dict[str, Any], **terms: Any) -> NewTask:
-        """A task for this handler; `terms` override the handler's own."""
+        """Return a task for this handler; `terms` override the handler's options."""
         own: dict[str, Any] = {name: getattr(self, name) for name in PUBLISHED_TERMS}
         own["concurrency_key"] = self._key("concurrency_key", params)
         if "dedup_key" not in terms and (key := self._key("dedup_key", params)) is not None:
@@ -258,7 +259,7 @@ class Handler:
         return NewTask(task_type=self.name, params=params, **(own | terms))
 
     def _key(self, option: str, params: dict[str, Any]) -> str | None:
-        """What a key function makes of the arguments, those with a default included."""
+        """Return the key that a key function makes of the arguments, including defaults."""
         function: Callable[..., str | None] | None = getattr(self, option)
         if function is None:
             return None
@@ -277,7 +278,7 @@ class Handler:
 
 @dataclass
 class Handlers:
-    """A set of handlers by name; rooms and users each have one, an app includes them all."""
+    """A set of handlers by name. An app can include other sets."""
 
     by_name: dict[str, Handler] = field(default_factory=dict)
     around: Around = field(default_factory=Around)
@@ -297,7 +298,7 @@ class Handlers:
         if handler.mode == "async" and not inspect.iscoroutinefunction(handler.function):
             raise UsageError(f"{handler.name} is not async", hint='write "async def", or mode="thread"')
         if handler.mode != "async" and inspect.iscoroutinefunction(handler.function):
-            raise UsageError(f"{handler.name} is async and cannot run as a {handler.mode}")
+            raise UsageError(f"{handler.name} is async and cannot run in a {handler.mode}")
         if handler.mode == "process" and "<locals>" in handler.function.__qualname__:
             raise UsageError(
                 f"{handler.name} cannot run in a child process: it is defined inside a function",
@@ -316,16 +317,16 @@ class Handlers:
                 self.add(handler)
 
     def of_engine(self, engine: str | None) -> Handlers:
-        """Those that run in this engine; None: in the worker itself or its child processes."""
+        """Return the handlers that run in this engine. None: in the worker or its child processes."""
         kept = {name: handler for name, handler in self.by_name.items() if handler.engine == engine}
         return Handlers(kept, self.around)
 
     def limits(self) -> list[dict[str, Any]]:
-        """The limits in code of every task type, as the database takes them."""
+        """Return the limits in code of every task type, as the database takes them."""
         return [limits(handler) for handler in self]
 
     def schemas(self) -> list[dict[str, Any]]:
-        """The arguments of every task type as JSON Schema, as the database takes them."""
+        """Return the JSON Schema of every task type's arguments, as the database takes them."""
         return [
             {"name": handler.name, "schema": schema_of(handler), "version": handler.version}
             for handler in self
@@ -335,12 +336,14 @@ class Handlers:
         return self.by_name.get(name)
 
     def named(self, name: str) -> Handler:
-        """The handler of that name, or an error that names the nearest."""
+        """Return the handler with that name, or raise an error that suggests the nearest name."""
         handler = self.by_name.get(name)
         if handler is None:
             near = difflib.get_close_matches(name, self.by_name, n=1)
             hint = (
-                f"did you mean {near[0]}?" if near else f"known: {', '.join(sorted(self.by_name)) or 'none'}"
+                f"did you mean {near[0]}?"
+                if near
+                else f"the handlers are: {', '.join(sorted(self.by_name)) or 'none'}"
             )
             raise UsageError(f"there is no handler {name!r}", hint=hint)
         return handler
@@ -359,13 +362,13 @@ def _mode(function: Callable[..., Any], terms: AllTerms) -> Mode:
 
 
 def declared(function: Callable[..., Any]) -> dict[str, Handler]:
-    """The handlers of a function by task type, where a child process that imports it finds its rules."""
+    """Return the handlers of a function by task type. A child process reads its options there."""
     kept: dict[str, Handler] = getattr(function, "__dict__", {}).setdefault("__shiftboss_handlers__", {})
     return kept
 
 
 def seconds(value: timedelta | float | None) -> timedelta | None:
-    """A plain number means seconds."""
+    """Convert a number of seconds to a timedelta."""
     return timedelta(seconds=value) if isinstance(value, int | float) else value
 
 

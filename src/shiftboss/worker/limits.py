@@ -1,4 +1,4 @@
-"""What this process uses, and whether it may take on more."""
+"""Resource usage of this process, and its limits for claiming."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MB = 1024 * 1024
 
 
 class Limits:
-    """Looks at the process; cheap enough for every claim."""
+    """Measures this process. Cheap enough to run before every claim."""
 
     def __init__(self, settings: WorkerSettings) -> None:
         self._settings = settings
@@ -20,7 +20,7 @@ class Limits:
         self._process.cpu_percent()
 
     def usage(self) -> dict[str, Any]:
-        """The figures that a beat brings."""
+        """Return the values that a heartbeat sends."""
         with self._process.oneshot():
             return {
                 "cpu_percent": self._process.cpu_percent(),
@@ -29,7 +29,7 @@ class Limits:
             }
 
     def exceeded(self) -> str | None:
-        """Why nothing new should be taken now; None: all is well."""
+        """Return why the worker must not claim tasks now, or None."""
         most = self._settings.max_memory_mb
         if most is not None and (used := self._process.memory_info().rss // MB) > most:
             return f"memory: {used} MB of {most} MB"

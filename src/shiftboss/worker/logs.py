@@ -1,8 +1,7 @@
-"""What handlers log, on its way to the database: bounded per attempt, sent in batches, never waited for.
+"""Stores what handlers log: limited per attempt, sent in batches, without delaying tasks.
 
-A handler of `logging` is attached to the root logger; levels are never changed. A record belongs to the task
-in whose context it was made, so a thread that a handler starts itself is not covered unless it copies the
-context.
+A `logging.Handler` is attached to the root logger; levels are not changed. A record belongs to the task in
+whose context it was created. A thread that a handler starts is covered only if it copies the context.
 """
 
 from __future__ import annotations
@@ -31,20 +30,20 @@ if TYPE_CHECKING:
 log = get_logger(__name__)
 
 COLLECT_SECONDS = 0.25
-#: An attempt may log this many lines at once, and this many per second for as long as it runs.
+#: An attempt may log a burst of this many lines, and this many per second in the long run.
 BURST, PER_SECOND = 1000.0, 10.0
-#: Of what exceeds that, the latest are kept: so many at its end, or this many at a time before.
+#: Of the lines beyond that, the latest are kept: LAST at the end of the attempt, SOME at a time before.
 LAST, SOME = 200, 50
 MOST_TEXT = 4000
-#: Lines of one worker that wait while the database is away.
+#: The maximum number of lines that a worker keeps while the database is away.
 MOST_UNSENT = 20_000
-#: What `ctx.log` binds is known of every line.
+#: Fields that `ctx.log` adds. Every stored line has them already.
 BOUND = ("task_id", "task_type", "attempt")
 _formatter = logging.Formatter()
 
 
 class Buffer:
-    """The lines of one attempt that were not taken yet, and how many more it may log."""
+    """The lines of one attempt that are not sent yet, and how many more it may log."""
 
     __slots__ = ("_dropped", "_lines", "_since", "_tokens", "taken", "task")
 
@@ -60,7 +59,7 @@ class Buffer:
         self._shorten(int(BURST))
 
     def take(self, last: bool = False) -> list[LogLine]:
-        """The lines that may be stored now; with `last`, all that will ever be."""
+        """Return the lines that may be stored now; with `last`, the final ones."""
         now = time.monotonic()
         self._tokens = min(BURST, self._tokens + (now - self._since) * PER_SECOND)
         self._since = now
@@ -85,17 +84,17 @@ class Buffer:
 
 
 def marker(id: UUID, lease: int, attempt: int, dropped: int) -> LogLine:
-    """The line that stands for those that were not kept."""
-    text = f"{dropped} lines were dropped: the task logs faster than they can be kept"
+    """Return a line that stands for dropped lines."""
+    text = f"{dropped} lines were dropped: the task logs faster than they can be stored"
     return LogLine(id, lease, attempt, None, time.time(), logging.WARNING, "shiftboss", text, dropped)
 
 
 class Capture(logging.Handler, ABC):
-    """Collects the records of tasks. Attached to the root logger while tasks run."""
+    """Collects the log records of tasks. It is attached to the root logger while tasks run."""
 
     @abstractmethod
     def buffer(self) -> Buffer | None:
-        """That of the task that this code belongs to."""
+        """Return the buffer of the task that runs in this context."""
 
     def added(self, buffer: Buffer) -> None:
         """Called after each line, under the handler's lock."""
@@ -117,12 +116,12 @@ class Capture(logging.Handler, ABC):
 
 
 def _internal(name: str) -> bool:
-    """Our own loops may have been started from a task's context; what they log is not the task's."""
+    """Whether a logger is internal. Internal loops can run in a task's context, but are not part of it."""
     return name.startswith("shiftboss.") and not name.startswith(("shiftboss.task", "shiftboss.extensions."))
 
 
 def _last_resort(record: logging.LogRecord, ours: logging.Handler) -> bool:
-    """Where nobody configured logging, Python shows warnings on stderr, and must go on doing so."""
+    """Whether logging is not configured, so that Python would print the record to stderr without us."""
     if logging.lastResort is None or record.levelno < logging.lastResort.level:
         return False
     logger: logging.Logger | None = logging.getLogger(record.name)
@@ -155,7 +154,7 @@ class WorkerCapture(Capture):
     """The records of all attempts of a worker."""
 
     def __init__(self, attempts: Mapping[int, Attempt]) -> None:
-        """`attempts` are those that run now, by lease."""
+        """`attempts` has the running attempts by lease."""
         super().__init__()
         self._attempts = attempts
         self._buffers: dict[int, Buffer] = {}
@@ -172,17 +171,17 @@ class WorkerCapture(Capture):
         return buffer
 
     def end(self, lease: int) -> None:
-        """This attempt logs nothing more."""
+        """Mark an attempt as ended."""
         buffer = self._buffers.pop(lease, None)
         if buffer is not None:
             self._ended.append(buffer)
 
     def pass_on(self, lines: Iterable[LogLine]) -> None:
-        """Lines of a child process, which has bounded them."""
+        """Add lines of a child process, which has limited them already."""
         self._passed.extend(lines)
 
     def take(self) -> tuple[list[LogLine], list[UUID]]:
-        """What is to be stored now, and the tasks whose bound is to be looked at."""
+        """Return the lines to store now, and the tasks whose stored lines may exceed their limit."""
         self.acquire()
         try:
             return self._take()
@@ -204,7 +203,7 @@ class WorkerCapture(Capture):
 
 
 class LogWriter(Service):
-    """Stores what was captured, a few times a second. Whatever happens here, tasks go on."""
+    """Stores captured lines a few times a second. Errors here do not affect tasks."""
 
     def __init__(self, source: Source, attempts: Mapping[int, Attempt], enabled: bool = True) -> None:
         super().__init__()
@@ -244,16 +243,16 @@ class LogWriter(Service):
                 await self._source.logs(self._unsent, self._due)
         except (ShiftbossError, TimeoutError) as error:
             self._not_before = time.monotonic() + self._backoff.next()
-            log.warning("logs of tasks wait", lines=len(self._unsent), reason=str(error))
+            log.warning("cannot store task logs, retrying", lines=len(self._unsent), reason=str(error))
             return
         except Exception as error:
-            log.error("logs of tasks were lost", lines=len(self._unsent), reason=str(error))
+            log.error("task logs lost", lines=len(self._unsent), reason=str(error))
         self._backoff.reset()
         self._unsent, self._due = [], []
 
 
 def bounded(lines: list[LogLine]) -> list[LogLine]:
-    """The latest MOST_UNSENT; of each attempt one line says how many are gone."""
+    """Return the latest MOST_UNSENT lines, and one line per attempt with the number of dropped lines."""
     if len(lines) <= MOST_UNSENT:
         return lines
     gone, kept = lines[:-MOST_UNSENT], lines[-MOST_UNSENT:]

@@ -1,4 +1,4 @@
-"""What a worker process is doing, in memory that its supervisor can read when it is stuck or dead."""
+"""Shared memory in which a worker records what it runs, for its supervisor to read after a crash."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ T = TypeVar("T")
 
 WORDS = 512
 SIZE = WORDS * 8
-#: The lease whose handler runs a step on the event loop now, 0 between steps; and since when.
+#: The lease whose handler runs on the event loop (0 between its steps), and the start of that step.
 STEP, SINCE = 0, 1
-#: The lease that blocked the event loop, once the watchdog has found it.
+#: The lease that blocks the event loop, set by the watchdog.
 BLOCKED = 2
-#: When the database last failed this process.
+#: When a database call last failed.
 AWAY = 3
-#: How many handlers run in threads without a place in the list that follows.
+#: The number of handlers in threads that did not fit into the list, then the list itself.
 UNLISTED, THREADS, THREADS_END = 4, 5, 256
-#: The same for every attempt that has started. Tasks claimed ahead are not in it.
+#: The same for all started attempts. Tasks claimed ahead are not listed.
 UNSTARTED, STARTED = 256, 257
 
 
 class _List:
-    """Leases in shared memory. Those for which no place is left are only counted, at `overflow`."""
+    """A list of leases in shared memory. Leases that do not fit are counted at `overflow`."""
 
     def __init__(self, words: memoryview[int], overflow: int, places: range) -> None:
         self._words, self._overflow = words, overflow
@@ -54,22 +54,22 @@ class _List:
 
 
 class Mark:
-    """Written by the worker at every step, so that even a segmentation fault leaves it behind.
+    """The mark that a worker writes at every step. It survives even a segmentation fault.
 
     Times are nanoseconds of the monotonic clock, which all processes of a host share.
     """
 
     def __init__(self, descriptor: int | None = None) -> None:
-        """With a descriptor others can read it; without one it serves this process alone."""
+        """Without a descriptor, only this process can read the mark."""
         self.words = memoryview(mmap(-1 if descriptor is None else descriptor, SIZE)).cast("q")
         self._threads = _List(self.words, UNLISTED, range(THREADS, THREADS_END))
         self._started = _List(self.words, UNSTARTED, range(STARTED, WORDS))
-        self.start, self.end = self._started.enter, self._started.leave  # an attempt starts and ends
-        self.enter, self.leave = self._threads.enter, self._threads.leave  # a handler's thread
+        self.start, self.end = self._started.enter, self._started.leave  # for attempts
+        self.enter, self.leave = self._threads.enter, self._threads.leave  # for handlers in threads
 
     @coroutine
     def steps(self, lease: int, work: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
-        """Await `work`, marking each of its steps."""
+        """Await `work`, and mark each of its steps."""
         words, clock = self.words, time.monotonic_ns
         value: Any = None
         error: BaseException | None = None
@@ -90,14 +90,15 @@ class Mark:
                 value, error = None, caught
 
     def away(self) -> None:
-        """The database failed this process: silence towards it is not this process's fault."""
+        """Record that the database is away, which explains missing heartbeats."""
         self.words[AWAY] = time.monotonic_ns()
 
 
 def accused(mark: bytes, older: float = 0.0) -> list[int]:
-    """The leases that may have stopped the process: one is guilty, several are suspects, none tells nothing.
+    """Return the leases that may have stopped the process. One lease is guilty, several are suspects.
 
-    With `older`, a step counts only if it has lasted for so many seconds: the process lived and was ended.
+    An empty list means that the cause is unknown. If the process was alive until it was ended, pass `older`:
+    then a step counts only if it lasted for that many seconds.
     """
     words = _read(mark)
     if words[BLOCKED]:
@@ -112,13 +113,13 @@ def accused(mark: bytes, older: float = 0.0) -> list[int]:
 
 
 def started(mark: bytes) -> list[int]:
-    """The leases whose attempts had started; empty if there were too many to list."""
+    """Return the leases of started attempts, or an empty list if there were too many to list."""
     words = _read(mark)
     return [] if words[UNSTARTED] > 0 else [lease for lease in words[STARTED:] if lease]
 
 
 def away_for(mark: bytes) -> float | None:
-    """Seconds since the database last failed the process; None: it never did."""
+    """Return the seconds since a database call last failed, or None if none did."""
     since = _read(mark)[AWAY]
     return (time.monotonic_ns() - since) / 1e9 if since else None
 

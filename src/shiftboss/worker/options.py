@@ -1,4 +1,4 @@
-"""Options of a task decorator: unknown ones are refused by name, limits are checked and passed on."""
+"""Validation of the options of a task decorator."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shiftboss.model.errors import UsageError
 if TYPE_CHECKING:
     from shiftboss.worker.handlers import Handler
 
-#: What other task queues call it.
+#: Names that other task queues use, and what to use here.
 ELSEWHERE = {
     "max_retries": "max_attempts (attempts count the first one as well: 3 retries are max_attempts=4)",
     "retries": "max_attempts (attempts count the first one as well)",
@@ -39,22 +39,22 @@ ELSEWHERE = {
 
 
 def refuse_unknown(task: str, given: Iterable[str], known: Collection[str]) -> None:
-    """Raise for the first option that is not `known`, and name the right one."""
+    """Raise UsageError for the first option that is not `known`, and suggest the right one."""
     for name in given:
         if name in known:
             continue
         near = difflib.get_close_matches(name, known, n=1)
         meant = ELSEWHERE.get(name) or (near[0] if near else None)
-        right = f"use {meant}" if meant else f"options are {', '.join(sorted(known))}"
+        right = f"use {meant}" if meant else f"the options are {', '.join(sorted(known))}"
         raise UsageError(f"task {task} has no option {name!r}: {right}")
 
 
 def check_engine(task: str, terms: Mapping[str, Any]) -> None:
-    """Refuse what an engine cannot run, and resources that nothing would be asked for."""
+    """Raise UsageError for options that do not work with an engine, or only with one."""
     asked = [name for name in ("cpus", "gpus", "memory") if terms.get(name) is not None]
     if terms.get("engine") is None:
         if asked:
-            raise UsageError(f"{task}: {asked[0]} is asked of an engine", hint="name one: engine=…")
+            raise UsageError(f"{task}: {asked[0]} needs an engine", hint='set one: engine="ray"')
         return
     for name in asked:
         value = terms[name]
@@ -63,11 +63,11 @@ def check_engine(task: str, terms: Mapping[str, Any]) -> None:
     if terms.get("batch") is not None:
         raise UsageError(f"{task}: a batch handler cannot run in an engine")
     if terms.get("mode") not in (None, "process"):
-        raise UsageError(f"{task}: mode={terms['mode']!r} does not go with an engine", hint="leave out mode")
+        raise UsageError(f"{task}: mode={terms['mode']!r} does not work with an engine", hint="omit mode")
 
 
 def check_limits(handler: Handler) -> None:
-    """Refuse limits in code that the database would refuse when a worker starts."""
+    """Raise UsageError for limits that the database would reject when a worker starts."""
     for name, least in (("max_running", 0), ("max_per_key", 1), ("rate", 1)):
         value = getattr(handler, name)
         if value is not None and (not isinstance(value, int) or value < least):
@@ -76,11 +76,11 @@ def check_limits(handler: Handler) -> None:
             )
     if handler.rate_period is not None and (handler.rate is None or handler.rate_period.total_seconds() <= 0):
         raise UsageError(
-            f"{handler.name}: rate_period is the period of rate", hint="rate=100, rate_period=60"
+            f"{handler.name}: rate_period must be positive, and needs rate", hint="rate=100, rate_period=60"
         )
     if handler.rate_per not in (None, "all", "key", "tenant") or (handler.rate_per and handler.rate is None):
         raise UsageError(
-            f"{handler.name}: rate_per={handler.rate_per!r} does not go with rate={handler.rate!r}",
+            f"{handler.name}: rate_per={handler.rate_per!r} does not work with rate={handler.rate!r}",
             hint='rate=100, rate_per="key" or "tenant"',
         )
     if handler.rate_per == "key" and handler.concurrency_key is None:
@@ -96,6 +96,6 @@ def check_limits(handler: Handler) -> None:
 
 
 def limits(handler: Handler) -> dict[str, Any]:
-    """The limits in code of one task type, as the database takes them."""
+    """Return the limits of one task type, as the database takes them."""
     names = ("name", "max_running", "max_per_key", "rate", "rate_period", "rate_per")
     return {name: value for name in names if (value := getattr(handler, name)) is not None}

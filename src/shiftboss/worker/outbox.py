@@ -1,4 +1,4 @@
-"""Reports on their way out: delivered in batches, kept on disk while nobody takes them."""
+"""The outbox: delivers reports in batches, and keeps them on disk while the database is away."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ Deliver = Callable[[Sequence[Report]], Awaitable[list[UUID]]]
 
 
 class Outbox(Service):
-    """Delivers reports in batches. A report leaves it only when it was taken, or refused for good.
+    """Delivers reports in batches. A report is removed only when it was stored or permanently rejected.
 
-    A report whose row another session has locked is set aside and tried again; the others do not wait.
+    A report whose row another session has locked is set aside and retried, without delaying the others.
     """
 
     def __init__(self, source: Source, spool: Spool | None = None) -> None:
@@ -59,11 +59,11 @@ class Outbox(Service):
         return [report.task.lease for report in self.reports()]
 
     def reports(self) -> list[Report]:
-        """Everything that was not taken yet."""
+        """Return all reports that are not delivered yet."""
         return [*self._sending, *self._waiting, *self._locked]
 
     async def flush(self, timeout: float) -> None:
-        """Wait until all is delivered; what is not by then is kept on disk."""
+        """Wait until all reports are delivered. After `timeout` seconds, the rest is written to disk."""
         if len(self) and not (self.running and await sleep(timeout, self._empty)):
             self._keep()
 
@@ -86,7 +86,7 @@ class Outbox(Service):
             self._stop_timer()
 
     def _next_batch(self) -> bool:
-        """Those set aside, when it is time to try them again, apart from the others; else all that wait."""
+        """Select the reports that were set aside, if they are due, or else all waiting reports."""
         due, self._due = self._due, False
         if due and self._locked:
             self._sending, self._locked = self._locked, []
@@ -95,9 +95,9 @@ class Outbox(Service):
         return bool(self._sending)
 
     def _set_aside(self) -> None:
-        """Another session has locked the rows of these: they wait, and nobody else does."""
+        """Set aside reports whose rows another session has locked."""
         self._sending, self._locked = [], self._locked + self._sending
-        log.warning("another session has locked tasks: their reports wait", reports=len(self._locked))
+        log.warning("another session has locked tasks, retrying their reports", reports=len(self._locked))
         self._keep()
         self._stop_timer()
         self._timer = asyncio.get_running_loop().call_later(self._patience.next(), self._try_locked)
@@ -111,7 +111,7 @@ class Outbox(Service):
         self._something.set()
 
     async def _deliver(self, backoff: Backoff) -> bool:
-        """Until it is taken; False when we must stop before that (the spool has it then)."""
+        """Deliver the batch. Return False if the worker stops first; the batch is on disk then."""
         while True:
             try:
                 self._sending, trouble = await send(self._source.report, self._sending)
@@ -124,7 +124,7 @@ class Outbox(Service):
                 self._delivered(backoff)
                 return True
             self._keep()
-            log.warning("reports wait", reports=len(self), reason=trouble.message)
+            log.warning("cannot deliver reports, retrying", reports=len(self), reason=trouble.message)
             if await sleep(backoff.next(), self.stopping):
                 self._keep()
                 return False
@@ -134,16 +134,16 @@ class Outbox(Service):
     def _delivered(self, backoff: Backoff) -> None:
         if backoff.failures:
             backoff.reset()
-            log.info("reports delivered after all")
+            log.info("reports delivered")
         if self._locked:
-            return  # the spool keeps them; what else it still holds would be delivered twice without harm
+            return  # the spool must keep these; delivering the others twice is harmless
         self._patience.reset()
         if self._kept and self._spool is not None:
             self._spool.clear()
             self._kept = False
 
     async def redeliver(self, stopping: asyncio.Event) -> None:
-        """Deliver what former processes left on disk."""
+        """Deliver the reports that former processes left on disk."""
         backoff = Backoff()
         while self._spool is not None and not stopping.is_set():
             try:
@@ -152,10 +152,10 @@ class Outbox(Service):
                         await self._redeliver(kept, identity)
                 return
             except DatabaseError as error:
-                log.warning("kept reports wait", reason=error.message)
+                log.warning("cannot deliver reports from disk", reason=error.message)
                 locked = isinstance(error, TasksLocked) and backoff.failures < LOCK_TRIES
                 if not error.about_everything and not locked:
-                    return  # those have another chance when the next process starts
+                    return  # the next process tries again
                 await sleep(backoff.next(), stopping)
 
     async def _redeliver(self, kept: Kept, identity: str) -> None:
@@ -163,9 +163,9 @@ class Outbox(Service):
             left, trouble = await send(partial(self._source.redeliver, identity), kept[identity])
         except OtherInstallation as error:
             kept.wait.add(identity)
-            log.info("kept reports of another installation stay", reason=error.message)
+            log.info("kept reports of another installation", reason=error.message)
             return
-        log.info("kept reports delivered", reports=len(kept[identity]) - len(left))
+        log.info("delivered reports from disk", reports=len(kept[identity]) - len(left))
         if trouble is not None:
             raise trouble
 
@@ -175,12 +175,12 @@ class Outbox(Service):
         try:
             self._spool.write(self.reports(), self._source.identity)
             self._kept = True
-        except (OSError, TypeError, ValueError) as error:  # a full disk, most likely: memory still has them
-            log.warning("reports cannot be kept on disk", reason=str(error))
+        except (OSError, TypeError, ValueError) as error:  # most likely a full disk; they are still in memory
+            log.warning("cannot write reports to disk", reason=str(error))
 
 
 async def send(deliver: Deliver, reports: list[Report]) -> tuple[list[Report], DatabaseError | None]:
-    """Those that must wait, and why. Raises what would hit any report alike."""
+    """Deliver reports. Return those to retry, and the reason. Raises errors that concern all reports."""
     try:
         stale = await deliver(reports)
     except TasksLocked as error:
@@ -194,12 +194,12 @@ async def send(deliver: Deliver, reports: list[Report]) -> tuple[list[Report], D
             return reports, error
         return await _refused(deliver, reports[0], error)
     if stale:
-        log.warning("the lease was lost before the report came", tasks=[str(id) for id in stale[:10]])
+        log.warning("lease lost before the report", tasks=[str(id) for id in stale[:10]])
     return [], None
 
 
 async def _one_by_one(deliver: Deliver, reports: list[Report]) -> tuple[list[Report], DatabaseError | None]:
-    """One report that the database does not take must not take its batch along."""
+    """Deliver reports separately, because one that is rejected would fail the whole batch."""
     waiting: list[Report] = []
     trouble: DatabaseError | None = None
     for report in reports:
@@ -212,9 +212,9 @@ async def _one_by_one(deliver: Deliver, reports: list[Report]) -> tuple[list[Rep
 async def _refused(
     deliver: Deliver, report: Report, error: Exception
 ) -> tuple[list[Report], DatabaseError | None]:
-    """Its outcome cannot be stored: the task fails with that reason instead."""
+    """Report a failure instead of an outcome that cannot be stored."""
     if isinstance(report.outcome, Fail) and report.outcome.error.startswith(UNSTORABLE):
-        log.error("a report was refused", task_id=str(report.task.id), error=storable(str(error)))
+        log.error("report rejected", task_id=str(report.task.id), error=storable(str(error)))
         return [], None
     fail = Fail(f"{UNSTORABLE}: {storable(str(error))}", retry=False)
     return await send(deliver, [report._replace(outcome=fail)])

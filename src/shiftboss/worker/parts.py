@@ -1,4 +1,4 @@
-"""Parts that tasks emit, on their way to the database: collected for a moment, stored in one statement."""
+"""Stores the parts that tasks emit: collected for a short time, then stored in one statement."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 log = get_logger(__name__)
 
-#: How long a part may wait for others to travel with.
+#: How long a part waits for others.
 COLLECT_SECONDS = 0.05
-#: A task that has emitted this many which are not stored yet waits for the database.
+#: A task with this many parts that are not stored yet waits for the database.
 MOST_UNSENT = 1000
 LONGEST_PAUSE = 2.0
 
 
 class PartWriter:
-    """Stores the parts of all attempts of a worker, each attempt's in order."""
+    """Stores the parts of all attempts of a worker, in order for each attempt."""
 
     def __init__(self, link: StepLink) -> None:
         self._link = link
@@ -38,7 +38,7 @@ class PartWriter:
         self._sending: asyncio.Task[None] | None = None
 
     async def emit(self, part: Part) -> None:
-        """Take a part; returns at once unless very many are not stored yet."""
+        """Accept a part. Returns at once, unless very many are not stored yet."""
         self._raise_failure(part.lease)
         self._places[part.lease] += 1
         self._parts.append(part._replace(place=self._places[part.lease]))
@@ -49,7 +49,7 @@ class PartWriter:
             await self.flush(part.lease)
 
     async def flush(self, lease: int) -> None:
-        """Returns when all parts of this attempt are stored; raises what kept one from it."""
+        """Wait until all parts of this attempt are stored. Raises if one could not be stored."""
         async with self._progress:
             while self._unsent[lease] > 0:
                 self._hurry.set()
@@ -85,17 +85,17 @@ class PartWriter:
                 left = await self._store(batch)
                 backoff.reset()
             except DatabaseError as error:
-                log.warning("parts of streams wait", reason=error.message)
+                log.warning("cannot store stream parts, retrying", reason=error.message)
                 self._parts = batch + self._parts
                 await asyncio.sleep(backoff.next())
                 continue
             self._parts = left + self._parts
-            await self._told([part for part in batch if part not in left] if left else batch)
+            await self._settle([part for part in batch if part not in left] if left else batch)
             if left:
                 await asyncio.sleep(backoff.next())
 
     async def _store(self, batch: list[Part]) -> list[Part]:
-        """Those that have to wait because another session has locked their task."""
+        """Store parts. Return those to retry, because another session has locked their task."""
         try:
             stale = await self._link.append(batch)
         except TasksLocked as error:
@@ -118,7 +118,7 @@ class PartWriter:
         for part in parts:
             self._failed[part.lease] = LeaseLost(f"the lease of task {part.task_id} is gone")
 
-    async def _told(self, parts: list[Part]) -> None:
+    async def _settle(self, parts: list[Part]) -> None:
         async with self._progress:
             self._unsent.subtract(part.lease for part in parts)
             self._progress.notify_all()

@@ -1,4 +1,4 @@
-"""Progress of running tasks: the latest word of each, sent together a few times a second."""
+"""Progress of running tasks: the latest value of each, sent together twice a second."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from shiftboss.worker.source import Source
 log = get_logger(__name__)
 
 
-class Word(NamedTuple):
+class Latest(NamedTuple):
     id: UUID
     percent: int
     message: str | None
 
 
 class Progress(Service):
-    """A handler's `ctx.progress` only writes into a dict, so it may be called as often as one likes."""
+    """Sends progress. `note` only writes into a dict, so handlers may report as often as they like."""
 
     EVERY = 0.5
 
     def __init__(self, source: Source) -> None:
         super().__init__()
         self._source = source
-        self._latest: dict[int, Word] = {}
+        self._latest: dict[int, Latest] = {}
 
     def note(self, lease: int, id: UUID, percent: int, message: str | None) -> None:
-        self._latest[lease] = Word(id, percent, message)
+        self._latest[lease] = Latest(id, percent, message)
 
     def forget(self, lease: int) -> None:
         self._latest.pop(lease, None)
@@ -42,12 +42,12 @@ class Progress(Service):
 
     async def _send(self) -> None:
         latest, self._latest = self._latest, {}
-        words = list(latest.values())
+        values = list(latest.values())
         try:
             await self._source.progress(
-                [(word.id, lease) for lease, word in latest.items()],
-                [word.percent for word in words],
-                [word.message for word in words],
+                [(value.id, lease) for lease, value in latest.items()],
+                [value.percent for value in values],
+                [value.message for value in values],
             )
-        except Exception as error:  # a nicety: it must not end anything
-            log.warning("progress could not be shown", reason=str(error))
+        except Exception as error:  # progress is optional: it must not end the worker
+            log.warning("cannot send progress", reason=str(error))

@@ -1,4 +1,4 @@
-"""Retry rules of a handler: which errors are worth another attempt, and how long to wait for it."""
+"""Retry rules of a handler: which errors are retried, and how long to wait."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Pause = Callable[[int, BaseException], timedelta | float | None]
 
 
 def ruled(outcome: Outcome, handler: Handler | None, task: Claimed, error: BaseException) -> Outcome:
-    """The outcome of an attempt that raised `error`, by the rules of its handler and of the error itself."""
+    """Apply the retry rules of the handler and of `error` to the outcome of an attempt."""
     if not isinstance(outcome, Fail):
         return outcome
     if isinstance(error, GiveUp):
@@ -41,7 +41,7 @@ def _worth_another(handler: Handler, error: BaseException) -> bool:
 
 
 def _pause(handler: Handler, attempt: int, error: BaseException) -> float | None:
-    """Seconds by the handler's function; None, which means the task's backoff, if that has no answer."""
+    """Return the seconds from the handler's backoff function, or None for the task's own backoff."""
     if handler.pause is None:
         return None
     try:
@@ -49,12 +49,12 @@ def _pause(handler: Handler, attempt: int, error: BaseException) -> float | None
         seconds = answer.total_seconds() if isinstance(answer, timedelta) else answer
         return None if seconds is None else min(max(float(seconds), 0.0), LONGEST_DEFER)
     except Exception:
-        log.exception("the backoff function failed; retrying by the task's backoff", task_type=handler.name)
+        log.exception("backoff function failed, using the task's backoff", task_type=handler.name)
         return None
 
 
 def errors(option: str, value: Any) -> Errors | None:
-    """The exceptions given to `retry_on` or `give_up_on`, as isinstance takes them."""
+    """Return the exceptions given to `retry_on` or `give_up_on` as a tuple."""
     if value is None:
         return None
     kinds = tuple(value) if isinstance(value, list | tuple | set | frozenset) else (value,)

@@ -1,4 +1,4 @@
-"""The JSON Schema of a handler's arguments, as workers publish it."""
+"""The JSON Schema of a handler's arguments, which workers publish."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
 
 class _Lenient(GenerateJsonSchema):
-    """A type that JSON Schema cannot describe may be anything."""
+    """Generates a schema that accepts anything for types that JSON Schema cannot describe."""
 
-    ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012 - as the base has it
+    ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012 - as in the base
 
     def handle_invalid_for_json_schema(self, schema: CoreSchema, error_info: str) -> JsonSchemaValue:
         return {}
 
 
 def schema_of(handler: Handler) -> dict[str, Any]:
-    """What the arguments must look like as JSON; the function's docstring is the description."""
+    """Return the schema of a handler's arguments, with the function's docstring as description."""
     model = handler.arguments
     schema: dict[str, Any] = {"type": "object"}
     if model is not None:

@@ -1,4 +1,4 @@
-"""How a process that found no task waits for one without making every enqueue send a NOTIFY.
+"""How an idle process waits for tasks without making every enqueue send a NOTIFY.
 
 The protocol, and why it loses no wake-up, is described in sql/functions/05_sleepers.sql.
 """
@@ -20,12 +20,12 @@ STREAM = (0.001, 0.002, 0.004)
 BRIEF = 0.004
 LONGEST_PAUSE = 0.1
 SHORTEST_STEP, LONGEST_STEP = 0.001, 0.25
-# A counter that a crash sets back costs a notice or two: its commit need not wait for the disk or a standby.
+# If a crash loses an update of the counter, that costs a few extra notifications. Commit without waiting.
 NOT_DURABLE = "pg_catalog.set_config('synchronous_commit', 'off', true)"
 
 
 class Snapshot(NamedTuple):
-    """Transactions under way: those listed, and all from `end` on."""
+    """Transactions in progress: those in `running`, and all from `end` on."""
 
     start: int
     end: int
@@ -37,16 +37,16 @@ class Snapshot(NamedTuple):
         return cls(int(start), int(end), frozenset(int(xid) for xid in running.split(",") if xid))
 
     def still(self, before: Snapshot) -> Snapshot:
-        """Of those that `before` lists, the ones that run at the time of this snapshot."""
+        """Return `before`, reduced to the transactions that still run in this snapshot."""
         running = before.running & self.running if self.start < before.end else frozenset[int]()
         return before._replace(running=running)
 
 
 class Sleeper:
-    """Calls `look` whenever there may be a task. It sleeps after a look that found nothing.
+    """Calls `look` whenever there may be a task, and sleeps after a look that found nothing.
 
-    Where sleeps are brief, tasks come in a stream: it looks a few times before it asks for a notice. After
-    notices without a task it pauses longer each time, as others are woken by the same tasks.
+    If sleeps are brief, tasks arrive in a stream: it looks a few times before it asks for a notification.
+    After notifications without a task it pauses longer each time, because the same tasks wake other workers.
     """
 
     def __init__(self, db: Database, look: Callable[[], None]) -> None:
@@ -62,7 +62,7 @@ class Sleeper:
         self._pauses: list[float] = []
 
     def found(self, something: bool) -> None:
-        """What the last look brought."""
+        """Record whether the last look found a task."""
         if something:
             self._vain = 0
             self._pauses = list(STREAM) if self._brief else []
@@ -73,7 +73,7 @@ class Sleeper:
             self._doze = asyncio.create_task(self._fall_asleep(), name="sleeper")
 
     def notice(self, payload: str) -> None:
-        """Somebody may be needed. The payload is the last number that was armed when this was sent."""
+        """Handle a notification. Its payload is the last number that was armed when it was sent."""
         if self._dozing and not self._roused.is_set():
             self._vain += 1
             self._pauses = [min(SHORTEST_STEP * 2**self._vain, LONGEST_PAUSE)]
@@ -83,14 +83,17 @@ class Sleeper:
         self._look()
 
     async def close(self) -> None:
-        """Sleep no more."""
+        """Stop sleeping."""
         self._roused.set()
         for task in filter(None, (self._doze, self._hearing)):
             await asyncio.wait({task}, timeout=1.0)
             task.cancel()
 
     def _heard(self, number: int) -> None:
-        """Say so, unless another one has that number; a second notice shows that it did not."""
+        """Acknowledge a notification, if this process has that number.
+
+        The process with that number acknowledges for all. A second notification shows that it did not.
+        """
         if self._number == number or self._passed:
             self._number = None
             self._hearing = asyncio.create_task(self._hear(number), name="hearing")
@@ -123,7 +126,7 @@ class Sleeper:
         self._brief = time.monotonic() - began < BRIEF
 
     async def _watch(self, under_way: Snapshot, began: float) -> None:
-        """Until woken. While transactions that were under way go on, look again after each that ends."""
+        """Wait for a notification. Look again after each end of a transaction that was in progress."""
         while under_way.running:
             step = min(max((time.monotonic() - began) / 20, SHORTEST_STEP), LONGEST_STEP)
             with suppress(TimeoutError):
@@ -146,6 +149,6 @@ class Sleeper:
 
 
 async def _tolerant(work: Coroutine[Any, Any, Any]) -> None:
-    """A database that is away keeps nobody from polling."""
+    """Ignore database errors: the worker still polls."""
     with suppress(DatabaseError):
         await work

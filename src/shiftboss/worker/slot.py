@@ -1,4 +1,4 @@
-"""The worker's side of a slot: it keeps its row in `health`, and ends when its supervisor is gone."""
+"""The worker's side of a slot: updates its row in `health`, and ends when its supervisor is gone."""
 
 from __future__ import annotations
 
@@ -34,29 +34,29 @@ LAST_WORDS = 2000
 
 @dataclass(frozen=True, kw_only=True)
 class SlotSpec:
-    """What a supervisor hands to the process it starts, in one variable."""
+    """What a supervisor passes to the process it starts, in one environment variable."""
 
     component: str
     host: str
     lifeline: int
-    """Reads end-of-file when the supervisor is gone, however it went."""
+    """A pipe that reads end-of-file when the supervisor ends for any reason."""
     words: int
     """A file for the reason of a sudden end."""
     grace: float
-    """Seconds for an orderly end when the supervisor is gone."""
+    """Seconds for an orderly end after the supervisor is gone."""
     serves: str = ""
-    """Which fleet on which server: no other supervisor may signal this process."""
+    """The fleet and the server. Supervisors of other fleets must not signal this process."""
     mark: int | None = None
-    """A file for what the process is doing; None: an older supervisor started it."""
+    """A file for the mark of the process. None: an older supervisor started it."""
 
     @classmethod
     def taken(cls, environ: Mapping[str, str] = os.environ) -> SlotSpec | None:
-        """This process's spec; None: it was not started by a supervisor."""
+        """Return the spec of this process, or None if it was not started by a supervisor."""
         return cls(**json.loads(environ[VARIABLE])) if VARIABLE in environ else None
 
     @classmethod
     def served_by(cls, pid: int) -> str | None:
-        """What a process serves, by the variable it was started with. None: that cannot be told."""
+        """Return what another process serves, from its environment, or None if that is unknown."""
         try:
             spec = json.loads(psutil.Process(pid).environ()[VARIABLE])
             return str(spec["serves"]) or None
@@ -64,7 +64,7 @@ class SlotSpec:
             return None
 
     def say(self, words: str) -> None:
-        """Leave last words: why this process ends."""
+        """Leave the reason why this process ends for the supervisor."""
         os.write(self.words, words[:LAST_WORDS].encode(errors="replace"))
 
     def variable(self) -> dict[str, str]:
@@ -73,12 +73,12 @@ class SlotSpec:
 
 @contextmanager
 def supervised_slot() -> Iterator[SlotSpec | None]:
-    """Around the whole of a process's main: watch the supervisor, leave last words when it breaks."""
+    """Wrap the main of a process: watch the supervisor, and report an exception to it."""
     spec = SlotSpec.taken()
     if spec is None:
         yield None
         return
-    del os.environ[VARIABLE]  # children of this process have no spec
+    del os.environ[VARIABLE]  # child processes must not inherit the spec
     for descriptor in (spec.lifeline, spec.words, spec.mark):
         if descriptor is not None:
             os.set_inheritable(descriptor, False)
@@ -93,7 +93,7 @@ def supervised_slot() -> Iterator[SlotSpec | None]:
 
 
 def _watch(spec: SlotSpec) -> None:
-    """In a thread, since the event loop may be what hangs."""
+    """End this process when its supervisor is gone. Runs in a thread, because the event loop may hang."""
     while os.read(spec.lifeline, 1):
         pass
     print(f"the supervisor of {spec.component} is gone: ending", file=sys.stderr)
@@ -105,21 +105,21 @@ def _watch(spec: SlotSpec) -> None:
 
 
 class SlotRow:
-    """This process's row in `health`: starting, healthy while it beats, stopping, gone."""
+    """The row of this process in `health`: starting, healthy, stopping, then removed."""
 
     def __init__(self, db: Database, spec: SlotSpec, worker: Worker) -> None:
         self._db, self._spec, self._worker = db, spec, worker
         self._healthy = False
 
     async def register(self) -> None:
-        """Take the row: this process is starting."""
+        """Register this process in the row, with the status `starting`."""
         pid, component = os.getpid(), self._spec.component
         await self._db.health.register_worker(
             component, pid, host=self._spec.host, process=identity(pid), by=component
         )
 
     def row(self) -> dict[str, Any]:
-        """What `shiftboss.keep_process` takes. A slot is healthy once before it is stopping."""
+        """Return the row for `shiftboss.keep_process`. `stopping` is sent only after `healthy`."""
         worker = self._worker
         current = next((str(task.id) for task in worker.current), None)
         return {
@@ -132,25 +132,25 @@ class SlotRow:
 
     @property
     def news(self) -> tuple[asyncio.Event, ...]:
-        """What the next beat should not wait for."""
+        """Events after which the next beat is due at once."""
         stopping = self._worker.stopping
         return () if stopping.is_set() else (stopping,)
 
     def landed(self, trouble: dict[str, Any]) -> None:
-        """Hear how a beat ended. A refusal means that this process was called dead: it ends."""
+        """Handle the result of a beat. If it was rejected, the slot was marked as crashed: end."""
         error = DatabaseError(trouble["message"], sqlstate=trouble["sqlstate"]) if trouble else None
         if error is None:
             self._healthy = True
         elif error.refused:
-            log.error("this process has lost its slot: ending", reason=error.message)
+            log.error("slot lost, stopping", reason=error.message)
             self._worker.request_stop()
         else:
-            log.warning("a health beat did not land", reason=error.message)
+            log.warning("health beat failed", reason=error.message)
 
     async def remove(self) -> None:
-        """A clean end: the row goes."""
+        """Remove the row after a clean end."""
         component = self._spec.component
         try:
             await self._db.health.remove_worker(component, pid=os.getpid(), by=component)
         except DatabaseError as error:
-            log.warning("could not take away the health row", reason=error.message)
+            log.warning("cannot remove the health row", reason=error.message)

@@ -1,4 +1,4 @@
-"""Where tasks come from and reports go to. The runtime is the same for every source."""
+"""Sources: where a worker gets tasks from and sends reports to."""
 
 from __future__ import annotations
 
@@ -27,51 +27,51 @@ Held = Sequence[tuple[UUID, int]]
 
 
 class Source(Protocol):
-    """What the runtime needs of the outside."""
+    """The connection of a worker to its fleet."""
 
     orders: asyncio.Event
-    """Set when the next beat should not wait: there is an order for this worker."""
+    """Set when there is an order for this worker, so that the next beat is due at once."""
     arrived: asyncio.Event
-    """Set when there may be something to claim; cleared before each claim."""
+    """Set when there may be tasks to claim; cleared before each claim."""
     steps: StepLink | None
-    """What steps of tasks are stored over; None: the worker's own database."""
+    """Stores the steps of tasks. None: the worker's own database does."""
     spool: str
-    """The folder for reports that wait, within the host's: those of another fleet would be stale here."""
+    """The subdirectory for reports on disk. Each fleet has its own."""
 
     @property
     def identity(self) -> str:
-        """What a later process must show to deliver reports of this one; kept with them."""
+        """Stored with reports on disk. A later process needs it to deliver them."""
         ...
 
     async def join(self, member: Member) -> None: ...
 
     async def claim(self, limit: int) -> list[Claimed]:
-        """Up to `limit` tasks, at once: an empty list when there are none."""
+        """Claim up to `limit` tasks. Returns an empty list at once if there are none."""
         ...
 
     async def report(self, reports: Sequence[Report]) -> list[UUID]:
-        """Deliver outcomes; the ids of those whose lease was stale.
+        """Deliver reports. Return the ids of tasks whose lease is stale.
 
-        Raises TasksLocked when the rows of some are locked; the others were delivered.
+        Raises TasksLocked if some rows are locked; all other reports were delivered.
         """
         ...
 
     def report_apart(self, reports: Sequence[Report], seconds: float) -> None:
-        """`report` from a thread, over a connection of its own: the event loop is blocked."""
+        """Deliver reports from a thread over a new connection, while the event loop is blocked."""
         ...
 
     def hold(self) -> list[Claimed]:
-        """Ask for nothing more until the next claim; what was delivered already and is to be given back."""
+        """Request no tasks until the next claim. Return tasks that arrived already, to be given back."""
         ...
 
     async def redeliver(self, identity: str, reports: Sequence[Report]) -> list[UUID]:
-        """`report`, for a process that is gone. Works without having joined."""
+        """Deliver reports of a process that has ended. Works before `join`."""
         ...
 
     async def progress(self, held: Held, percents: Sequence[int], messages: Sequence[str | None]) -> None: ...
 
     async def logs(self, lines: Sequence[LogLine], ended: Sequence[UUID]) -> None:
-        """Store what handlers logged; `ended` names tasks whose attempt has logged its last line."""
+        """Store log lines. `ended` has tasks whose attempt has logged its last line."""
         ...
 
     async def beat(
@@ -82,10 +82,10 @@ class Source(Protocol):
 
 
 class Marks:
-    """Up to where each lane was seen empty: a claim starts there, past dead index entries.
+    """The position up to which each lane is empty. A claim starts there, past dead index entries.
 
-    Late commits and retried tasks lie before a mark: a full look finds them. It is taken when the queue runs
-    dry and every so often, but never for more than a twentieth of the time.
+    Late commits and retried tasks are before a mark. Full claims from the front find them: when the queue
+    runs dry, and once a second. They take at most a twentieth of the time.
     """
 
     EVERY = 1.0
@@ -97,7 +97,7 @@ class Marks:
         self._dry = True
 
     def take(self) -> dict[int, datetime] | None:
-        """The marks to claim with; None: look from the front."""
+        """Return the marks to claim with, or None for a full claim."""
         now = time.monotonic()
         wait = self._cost * 20 if self._dry else max(self.EVERY, self._cost * 20)
         if not self._marks or now >= self._next_full + wait:
@@ -105,7 +105,7 @@ class Marks:
         return self._marks
 
     def due(self) -> float:
-        """How long until a full look is allowed after one that found nothing with marks."""
+        """Return the seconds until the next full claim is allowed."""
         return max(self._next_full + self._cost * 20 - time.monotonic(), 0.0)
 
     def learn(self, claimed: Sequence[Claimed], limit: int, used: bool, seconds: float) -> None:
@@ -119,9 +119,9 @@ class Marks:
 
 
 class DatabaseSource:
-    """Straight from PostgreSQL: claims by SQL, is woken by NOTIFY while it sleeps, and polls behind that."""
+    """Claims from PostgreSQL. NOTIFY wakes it while it sleeps; it also polls."""
 
-    identity = ""  # a lease is all that a report needs
+    identity = ""  # reports need only their lease
     steps: StepLink | None = None
 
     def __init__(
@@ -134,18 +134,18 @@ class DatabaseSource:
         self._listen_url = listen_url or db.url
         self._marks = Marks()
         self._sleeper = Sleeper(db, self.arrived.set) if listening else None
-        self._ear: asyncio.Task[None] | None = None
+        self._listener: asyncio.Task[None] | None = None
         self._claiming = False
         self.presence: Presence | None = None
-        """The rows of this process, which the beat keeps as well."""
+        """The rows of this process, which the heartbeat updates as well."""
         self._id = ""
         self._incarnation: UUID | None = None
 
     async def join(self, member: Member) -> None:
         self._id, self._incarnation = member.id, member.incarnation
         await self._db.workers.register(member)
-        if self._sleeper is not None and self._ear is None:
-            self._ear = asyncio.create_task(self._listen(self._sleeper), name="ear")
+        if self._sleeper is not None and self._listener is None:
+            self._listener = asyncio.create_task(self._listen(self._sleeper), name="listener")
 
     async def _listen(self, sleeper: Sleeper) -> None:
         async for notice in listen(self._listen_url, ["shiftboss_tasks", "shiftboss_orders"]):
@@ -163,7 +163,7 @@ class DatabaseSource:
         finally:
             self._claiming = False
         self._marks.learn(claimed, limit, marks is not None, time.monotonic() - began)
-        if not claimed and marks is not None:  # tasks that were committed late may lie before the marks
+        if not claimed and marks is not None:  # tasks that were committed late may be before the marks
             asyncio.get_running_loop().call_later(self._marks.due(), self.arrived.set)
         if self._sleeper is not None:
             self._sleeper.found(bool(claimed))
@@ -186,7 +186,7 @@ class DatabaseSource:
         return stale
 
     async def _report(self, some: list[Report]) -> list[UUID]:
-        """Reports of one kind."""
+        """Deliver reports of one kind."""
         tasks, held = self._db.tasks, [(report.task.id, report.task.lease) for report in some]
         match some[0].outcome:
             case Complete():
@@ -229,8 +229,8 @@ class DatabaseSource:
 
     async def beat(self, leases: Sequence[int], usage: dict[str, Any], stats: list[dict[str, Any]]) -> Orders:
         self.orders.clear()
-        # What a claim brings may be ours without being among them: then nothing is said of leases, for those
-        # that a worker does not know are taken from it.
+        # The database takes back tasks whose lease a beat does not list. During a claim the list may lack
+        # new leases, so send none.
         held = None if self._claiming else leases
         if self.presence is None:
             return await self._db.workers.beat(self._id, held, usage, stats or None, self._incarnation)
@@ -247,11 +247,11 @@ class DatabaseSource:
         return orders
 
     async def leave(self) -> None:
-        if self._ear is not None:
-            self._ear.cancel()
+        if self._listener is not None:
+            self._listener.cancel()
             with suppress(asyncio.CancelledError):
-                await self._ear
-            self._ear = None
+                await self._listener
+            self._listener = None
         if self._sleeper is not None:
             await self._sleeper.close()
         await self._db.workers.leave(self._id, incarnation=self._incarnation)

@@ -1,4 +1,4 @@
-"""Reports on local disk while the database is away: not even the death of the worker loses a result."""
+"""Reports on local disk while the database is away, so that they survive the end of the worker."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OUTCOMES: dict[str, Any] = {
 
 
 class Kept(dict[str, list[Report]]):
-    """Reports by identity. The files of those whose identity is in `wait` stay."""
+    """Reports by identity. Files with an identity in `wait` are not removed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class Kept(dict[str, list[Report]]):
 
 
 class Spool:
-    """One file per process in a directory that the workers of a host share; private to the user."""
+    """One file per process, in a private directory that the workers of a host share."""
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -47,7 +47,7 @@ class Spool:
         self._lock = lock
 
     def write(self, reports: Sequence[Report], identity: str = "") -> None:
-        """Replace what is kept by these, whole or not at all; `identity` is what their source needs later."""
+        """Replace the stored reports atomically. Their source needs `identity` to deliver them later."""
         new = self._path.with_suffix(".new")
         with new.open("wb") as file:
             os.fchmod(file.fileno(), 0o600)
@@ -60,16 +60,16 @@ class Spool:
         self._path.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Give up the lock; what is still kept is left for the next process."""
+        """Release the lock. Stored reports are left for the next process."""
         if not self._path.exists():
             self._path.with_suffix(".lock").unlink(missing_ok=True)
         self._lock.close()
 
     @contextmanager
     def left_behind(self) -> Iterator[Kept]:
-        """Reports of processes that are gone, by identity; their files go if the block ends well."""
+        """Yield the reports of ended processes by identity. Remove their files if the block succeeds."""
         found, identities = Kept(), dict[Path, set[str]]()
-        # Also those with a lock and no reports: killed while all was well, or delivered by another just now.
+        # Include files with a lock but no reports: the process was killed, or another one delivered them.
         paths = {path.with_suffix(".reports") for path in self._directory.glob("*.*")}
         locked = [(path, lock) for path in sorted(paths) if (lock := _lock(path)) is not None]
         try:
@@ -87,12 +87,12 @@ class Spool:
 
 
 def shared_reports(shared: Path) -> dict[Path, list[UUID]]:
-    """The files that version 0.1 kept in the folder that all fleets shared, with the tasks they are about."""
+    """Return the files of version 0.1, which all fleets shared, with the tasks of their reports."""
     return {path: [report.task.id for _, report in _read(path)] for path in sorted(shared.glob("*.reports"))}
 
 
 def take_over(path: Path, folder: Path) -> None:
-    """Move such a file into the folder of the fleet that it belongs to, unless its process lives."""
+    """Move such a file to the directory of its fleet, unless its process is alive."""
     if (lock := _lock(path)) is None:
         return
     with lock:
@@ -103,7 +103,7 @@ def take_over(path: Path, folder: Path) -> None:
 
 
 def _lock(path: Path) -> IO[str] | None:
-    """Held as long as it is open, however its process ends. None: another process has it."""
+    """Return a lock that is held until it is closed or the process ends. None: another process holds it."""
     name = path.with_suffix(".lock")
     while True:
         lock = name.open("w")
@@ -116,11 +116,11 @@ def _lock(path: Path) -> IO[str] | None:
         except BlockingIOError:
             lock.close()
             return None
-        lock.close()  # its former owner has just removed it
+        lock.close()  # the former owner has just removed the file
 
 
 def seal(outcome: words.Outcome) -> words.Outcome:
-    """The outcome as it may leave this process, if there is a key."""
+    """Encrypt the payload of an outcome, if there is a key."""
     codec = current()
     match outcome:
         case words.Complete(result) if result is not None:
@@ -155,7 +155,7 @@ def _read(path: Path) -> Iterator[tuple[str, Report]]:
             kept = orjson.loads(line)
             yield kept.get("identity", ""), _unpack(kept)
         except (ValueError, KeyError, TypeError, AttributeError):
-            log.error("a kept report cannot be read and is left out", file=str(path))
+            log.error("skipped an unreadable report", file=str(path))
 
 
 def _unpack(kept: dict[str, Any]) -> Report:
@@ -166,7 +166,7 @@ def _unpack(kept: dict[str, Any]) -> Report:
 
 
 def claimed_from_json(fields: dict[str, Any]) -> Claimed:
-    """A Claimed that went through JSON."""
+    """Return the task that was encoded as JSON."""
     for name in ("created_at", "ready_at", "started_at", "deadline"):
         fields[name] = fields[name] and datetime.fromisoformat(fields[name])
     for name in ("id", "run_id"):

@@ -1,4 +1,4 @@
-"""`@step`: functions that are steps wherever a task calls them."""
+"""The decorator `@step`, for functions that are steps of the task that calls them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def step(
     retry: StepRetry | int | None = None,
     timeout: timedelta | float | None = None,
 ) -> Any:
-    """Decorate a function as a step of whatever task calls it. Called elsewhere, it simply runs.
+    """Make a function a step of any task that calls it. Outside of a task, it runs as usual.
 
     >>> from shiftboss import step
     >>> @step(retry=3)

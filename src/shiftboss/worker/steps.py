@@ -1,4 +1,4 @@
-"""Steps on their way to the database: those of all attempts of a worker travel in one statement."""
+"""Stores the steps of all attempts of a worker, many in one statement."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ Pending = list[tuple[Step, asyncio.Future[None]]]
 
 
 class StepStore(Protocol):
-    """Where an attempt finds its steps and keeps them."""
+    """Loads and stores the steps of an attempt."""
 
     @property
     def where(self) -> object:
-        """What `Step.also` is written to: extensions that use the same one may attach to a step."""
+        """What stores the steps. Extensions that write to the same place can attach to a step."""
         ...
 
     async def load(self, task: Claimed, version: str | None) -> Loaded:
-        """What earlier attempts did. A task that begins here is continued by workers of this version."""
+        """Return the steps of earlier attempts. A new task is bound to this version."""
         ...
 
     async def store(self, step: Step) -> None:
-        """Returns when the result is durable; raises LeaseLost if the task is another attempt's by now."""
+        """Return when the result is durable. Raises LeaseLost if this attempt lost the task."""
         ...
 
     async def emit(self, part: Part) -> None: ...
 
     async def flush(self, lease: int) -> None:
-        """Returns when all that was emitted under this lease is stored."""
+        """Return when all parts that were emitted under this lease are stored."""
         ...
 
 
 class StepLink(Protocol):
-    """What steps and parts travel over, many at a time: the database's functions, or a coordinator's calls.
+    """Sends steps and parts in batches, to the database or to a coordinator.
 
-    All but `begin` return the ids of tasks whose lease was stale, and raise TasksLocked like a report.
+    All methods but `begin` return the ids of tasks whose lease is stale, and can raise TasksLocked.
     """
 
     async def begin(self, tasks: Sequence[tuple[UUID, int, str | None]]) -> dict[UUID, Loaded]: ...
@@ -58,10 +58,10 @@ class StepLink(Protocol):
 
 
 class StepWriter:
-    """Loads and stores for all attempts of a worker. While one statement is under way the next one fills.
+    """Loads and stores steps for all attempts of a worker. While one batch is sent, the next one collects.
 
-    A database that is away is waited for: the attempt goes on when its result is stored, or ends with its
-    lease. `where` is what the link leads to.
+    If the database is away, an attempt waits until its result is stored or its lease is lost. `where` is what
+    `link` writes to.
     """
 
     def __init__(self, link: StepLink, where: object) -> None:
@@ -79,7 +79,7 @@ class StepWriter:
             await self._parts.flush(lease)
 
     def forget(self, lease: int) -> None:
-        """This attempt has ended."""
+        """Forget an attempt that has ended."""
         self._parts.forget(lease)
 
     async def load(self, task: Claimed, version: str | None = None) -> Loaded:
@@ -116,7 +116,7 @@ class StepWriter:
                     _reject(error, [done for _, _, done in batch])
                     continue
                 self._loads += batch
-                await _pause(backoff, "steps cannot be loaded", error)
+                await _pause(backoff, "cannot load steps, retrying", error)
                 continue
             for task, _, done in batch:
                 if not done.done():
@@ -134,10 +134,10 @@ class StepWriter:
                 backoff.reset()
             except DatabaseError as error:
                 self._stores += [pair for pair in batch if not pair[1].done()]
-                await _pause(backoff, "results of steps wait", error)
+                await _pause(backoff, "cannot store steps, retrying", error)
 
     async def _send(self, batch: Pending) -> None:
-        """Store these; raises what more patience may help against, with the futures of the rest undone."""
+        """Store a batch. Raises errors that a retry may solve; the futures of those steps stay pending."""
         try:
             stale = await self._link.store([step for step, _ in batch])
         except TasksLocked as error:
@@ -146,7 +146,7 @@ class StepWriter:
         except DatabaseError as error:
             if not error.about_values and not error.refused:
                 raise
-            if len(batch) == 1:  # its result is at fault
+            if len(batch) == 1:  # the result of this step cannot be stored
                 _reject(error, [batch[0][1]])
                 return
             for pair in batch:

@@ -1,4 +1,4 @@
-"""Functions of handlers in threads of their own, and their ends as futures of the event loop."""
+"""Runs handlers in threads, with their results as futures of the event loop."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shiftboss.model.step import LeaseLost, Suspend
 from shiftboss.model.task import storable
 from shiftboss.worker.mark import Mark
 
-#: A handler forked and came back twice: the copy must not go on with our loop and our sockets.
+#: A handler forked and returned in both processes. The copy must not use the loop and the sockets.
 EXIT_FORKED = 70
 _pid = os.getpid()
 
@@ -29,13 +29,13 @@ os.register_at_fork(after_in_child=_forked)
 
 
 def process() -> int:
-    """The id of this process; a call of its own for every attempt would cost more."""
+    """Return the cached pid of this process, which is cheaper than a system call for every attempt."""
     return _pid
 
 
 async def in_thread(call: Callable[[], Any], name: str, mark: Mark, leases: Sequence[int]) -> Any:
-    """What `call` returns, from a thread that is marked as running these leases."""
-    # A thread of its own, and a daemon: one that never returns must not hold a pool's place or the exit.
+    """Run `call` in a thread that is marked with these leases, and return its result."""
+    # A new daemon thread: one that never returns must not block a pool or the exit of the process.
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Any] = loop.create_future()
     started = _pid
@@ -60,7 +60,7 @@ async def in_thread(call: Callable[[], Any], name: str, mark: Mark, leases: Sequ
 
 
 def _post(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *values: Any) -> None:
-    with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+    with suppress(RuntimeError):  # the loop is closed, so nothing waits for the result
         loop.call_soon_threadsafe(call, *values)
 
 
@@ -72,13 +72,13 @@ def resolve(done: asyncio.Future[Any], result: Any) -> None:
 def reject(done: asyncio.Future[Any], error: BaseException) -> None:
     if not done.done():
         if not isinstance(error, Exception | Suspend | LeaseLost) or isinstance(error, StopIteration):
-            # These mean something to a coroutine that awaits them; here they are only a handler's failure.
+            # These would affect the coroutine that awaits the future. Here they are a handler's failure.
             error = RuntimeError(f"the handler raised {describe(error)}")
         done.set_exception(error)
 
 
 def describe(error: BaseException, limit: int = 8000) -> str:
-    """The error as text, whatever its __str__ does; the end of the traceback is what tells most."""
+    """Return the error as text with the end of the traceback, even if its __str__ fails."""
     try:
         text = "".join(traceback.format_exception(error))
     except Exception:

@@ -1,4 +1,4 @@
-"""Tries of one step: again when it fails, no longer than it may take."""
+"""Runs the function of a step with retries and a timeout."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Call = Callable[[], Any]
 
 
 def rule(retry: StepRetry | int | None) -> StepRetry:
-    """A plain number means so many tries."""
+    """Return the retry rule. A plain number is the number of tries."""
     chosen = StepRetry(attempts=1) if retry is None else StepRetry(retry) if isinstance(retry, int) else retry
     if chosen.attempts < 1:
         raise UsageError(f"a step cannot be tried {chosen.attempts} times")
@@ -28,14 +28,14 @@ def rule(retry: StepRetry | int | None) -> StepRetry:
 
 
 def limit(timeout: timedelta | float | None) -> float | None:
-    """A plain number means seconds."""
+    """Return the timeout in seconds."""
     return timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
 
 
 async def run_async(
     call: Call, name: str, retry: StepRetry | int | None, timeout: timedelta | float | None
 ) -> Any:
-    """What the call returns, awaited if it has to be."""
+    """Run the call, await it if it is awaitable, and return the result."""
     chosen, seconds = rule(retry), limit(timeout)
     for attempt in range(1, chosen.attempts):
         try:
@@ -62,9 +62,11 @@ async def _once(call: Call, name: str, seconds: float | None) -> Any:
 def run_blocking(
     call: Call, name: str, retry: StepRetry | int | None, timeout: timedelta | float | None
 ) -> Any:
-    """What the call returns; with a timeout it runs in a thread of its own, which is left behind then."""
+    """Run the call and return its result. With a timeout it runs in a thread, which may outlive the call."""
     if inspect.iscoroutinefunction(call):
-        raise UsageError(f"step {name!r} is async, its handler is not", hint='write "async def" there too')
+        raise UsageError(
+            f"step {name!r} is async, but its handler is not", hint='define the handler with "async def"'
+        )
     chosen, seconds = rule(retry), limit(timeout)
     once = call if seconds is None else partial(_bounded, call, name, seconds)
     for attempt in range(1, chosen.attempts):

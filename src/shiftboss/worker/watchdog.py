@@ -1,4 +1,4 @@
-"""A thread that notices when the event loop stands still, and tells which task stopped it."""
+"""A thread that detects a blocked event loop, and finds the task that blocks it."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from weakref import WeakKeyDictionary
 
 from shiftboss.worker.mark import BLOCKED, STEP, Mark
 
-#: Of a lease since the last beat that landed: late enough to spare short blocks, early enough to report.
+#: The fraction of a lease after which a block is reported: late enough to ignore short blocks.
 LATE = 0.8
 CHECKS = 20
 STILL = 3
 
-#: The lease of the attempt that this code belongs to; tasks that a handler starts inherit it.
+#: The lease of the current attempt. Asyncio tasks that a handler starts inherit it.
 running: ContextVar[int] = ContextVar("shiftboss_running")
 
 
 class Blocked(NamedTuple):
-    """A block of the event loop: the lease at fault (None: not a handler), for how long, and where."""
+    """A block of the event loop: the guilty lease (None: not a handler), its duration, and the code line."""
 
     lease: int | None
     seconds: float
@@ -32,7 +32,7 @@ class Blocked(NamedTuple):
 
 
 class Watchdog:
-    """Calls `on_blocked` in its own thread, once per block, before the leases of this worker run out."""
+    """Calls `on_blocked` in its own thread, once per block, before the leases of this worker expire."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Watchdog:
         self._stopped = threading.Event()
 
     def start(self) -> None:
-        """Watch the loop that runs now."""
+        """Watch the current event loop."""
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         if self._loop.get_task_factory() is None:
             self._loop.set_task_factory(self._create_task)
@@ -64,7 +64,7 @@ class Watchdog:
             self._loop.set_task_factory(None)
 
     def _create_task(self, loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> asyncio.Future[Any]:
-        """Remember which attempt started a task: a handler's `gather` runs outside of its own steps."""
+        """Remember which attempt started a task: tasks of `asyncio.gather` run outside the marked steps."""
         task = asyncio.Task(work, loop=loop, **options)
         lease = running.get(0)
         if lease:
@@ -76,15 +76,15 @@ class Watchdog:
         self._timer = self._loop.call_later(self._every / 2, self._tick)
 
     def _watch(self) -> None:
-        """Count looks without a tick, not time: after a SIGSTOP the loop deserves a moment."""
-        seen, still, told = self._ticked, 0, False
+        """Check for ticks. Count checks instead of time, so that the loop can tick again after a SIGSTOP."""
+        seen, still, reported = self._ticked, 0, False
         while not self._stopped.wait(self._every):
             if self._ticked != seen:
-                seen, still, told = self._ticked, 0, False
+                seen, still, reported = self._ticked, 0, False
                 continue
             still += 1
-            if still >= STILL and not told and time.monotonic() >= self._landed() + self._lease * LATE:
-                told = True
+            if still >= STILL and not reported and time.monotonic() >= self._landed() + self._lease * LATE:
+                reported = True
                 self._on_blocked(self._blocked())
 
     def _blocked(self) -> Blocked:
