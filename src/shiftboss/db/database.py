@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -15,8 +15,6 @@ import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
-from shiftboss.db.alerts import Alerts
-from shiftboss.db.autoscale import Autoscale
 from shiftboss.db.connection import (
     Connection,
     Row,
@@ -29,41 +27,82 @@ from shiftboss.db.connection import (
     translated,
 )
 from shiftboss.db.embedded import EmbeddedServer
-from shiftboss.db.events import Events
-from shiftboss.db.fairness import Fairness
-from shiftboss.db.health import Health
 from shiftboss.db.hosts import answered, conninfo
-from shiftboss.db.identity import Installation
-from shiftboss.db.insights import Insights
-from shiftboss.db.lease import Lease
-from shiftboss.db.leases import Leases
-from shiftboss.db.logs import Logs
-from shiftboss.db.migrate import is_current, migrate
-from shiftboss.db.schedules import Schedules
-from shiftboss.db.schemas import Schemas
-from shiftboss.db.steps import Steps
-from shiftboss.db.tasks import Tasks
-from shiftboss.db.tokens import Tokens
-from shiftboss.db.tracking import Tracking
+from shiftboss.db.migrate import is_current, is_current_on, migrate
 from shiftboss.db.watch import Watch
-from shiftboss.db.workers import Workers
 from shiftboss.extension import load, named
 from shiftboss.model import codec
 from shiftboss.model.errors import DatabaseUnavailable, EmbeddedServerError, MigrationError
 from shiftboss.model.settings import Settings
+
+if TYPE_CHECKING:
+    from shiftboss.db.alerts import Alerts
+    from shiftboss.db.autoscale import Autoscale
+    from shiftboss.db.events import Events
+    from shiftboss.db.fairness import Fairness
+    from shiftboss.db.health import Health
+    from shiftboss.db.identity import Installation
+    from shiftboss.db.insights import Insights
+    from shiftboss.db.lease import Lease
+    from shiftboss.db.leases import Leases
+    from shiftboss.db.logs import Logs
+    from shiftboss.db.schedules import Schedules
+    from shiftboss.db.schemas import Schemas
+    from shiftboss.db.steps import Steps
+    from shiftboss.db.tasks import Tasks
+    from shiftboss.db.tokens import Tokens
+    from shiftboss.db.tracking import Tracking
+    from shiftboss.db.workers import Workers
 
 __all__ = ["Connection", "Database", "Params", "Row"]
 
 Params = Sequence[Any] | Mapping[str, Any]
 F = TypeVar("F")
 
+# Imported on first use: a worker or a command needs a few of them.
+FAMILIES = {
+    "alerts": "shiftboss.db.alerts:Alerts",
+    "autoscale": "shiftboss.db.autoscale:Autoscale",
+    "events": "shiftboss.db.events:Events",
+    "fairness": "shiftboss.db.fairness:Fairness",
+    "health": "shiftboss.db.health:Health",
+    "insights": "shiftboss.db.insights:Insights",
+    "installation": "shiftboss.db.identity:Installation",
+    "leases": "shiftboss.db.leases:Leases",
+    "logs": "shiftboss.db.logs:Logs",
+    "schedules": "shiftboss.db.schedules:Schedules",
+    "schemas": "shiftboss.db.schemas:Schemas",
+    "steps": "shiftboss.db.steps:Steps",
+    "tasks": "shiftboss.db.tasks:Tasks",
+    "tokens": "shiftboss.db.tokens:Tokens",
+    "tracking": "shiftboss.db.tracking:Tracking",
+    "workers": "shiftboss.db.workers:Workers",
+}
+
 
 class Database:
     """An open pool. Use `await Database.open()` and `close()`, or `async with await Database.open()`.
 
-    A family of SQL functions is one class in its own module: the core's are properties below, and those of
+    A family of SQL functions is one class in its own module: the core's are attributes, and those of
     extensions are `db.family(Runs)`, or `db.runs` by the name that the extension gave it.
     """
+
+    alerts: Alerts
+    autoscale: Autoscale
+    events: Events
+    fairness: Fairness
+    health: Health
+    insights: Insights
+    installation: Installation
+    leases: Leases
+    logs: Logs
+    schedules: Schedules
+    schemas: Schemas
+    steps: Steps
+    tasks: Tasks
+    tokens: Tokens
+    tracking: Tracking
+    workers: Workers
 
     def __init__(
         self, url: str, pool: AsyncConnectionPool[Connection], server: EmbeddedServer | None = None
@@ -99,8 +138,7 @@ class Database:
         if url is not None:
             return await cls._open(url, None, min_size, max_size, pooled)
         if settings.database.url is not None:
-            await require_current(settings.database.url)
-            database = await cls._open(settings.database.url, None, min_size, max_size, pooled)
+            database = await cls._open(settings.database.url, None, min_size, max_size, pooled, True)
             database._direct_url = chosen.direct_url or database.url
             return database
         server = EmbeddedServer(data_dir or settings.data_dir, linger=chosen.linger_seconds)
@@ -115,10 +153,18 @@ class Database:
 
     @classmethod
     async def _open(
-        cls, url: str, server: EmbeddedServer | None, min_size: int, max_size: int, pooled: bool = False
+        cls,
+        url: str,
+        server: EmbeddedServer | None,
+        min_size: int,
+        max_size: int,
+        pooled: bool = False,
+        check: bool = False,
     ) -> Self:
         # A plain connection first: its error tells what is wrong, the pool's only that time is up.
         async with connect(url, pooled) as first:
+            if check:
+                await _require_current_on(first)
             pooled = pooled or await is_pooled(first)
             in_each = await odd_settings(first) if pooled else None
         pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
@@ -141,75 +187,11 @@ class Database:
         database._watch = Watch(url, pooled, database._renew)
         return database
 
-    @cached_property
-    def tasks(self) -> Tasks:
-        return Tasks(self)
-
-    @cached_property
-    def workers(self) -> Workers:
-        return Workers(self)
-
-    @cached_property
-    def health(self) -> Health:
-        return Health(self)
-
-    @cached_property
-    def fairness(self) -> Fairness:
-        return Fairness(self)
-
-    @cached_property
-    def leases(self) -> Leases:
-        return Leases(self)
-
     def under(self, lease: Lease) -> Database:
         """This database, but a statement has an effect only while `lease` is held."""
         from shiftboss.db.fenced import FencedDatabase
 
         return FencedDatabase(self, lease)
-
-    @cached_property
-    def installation(self) -> Installation:
-        return Installation(self)
-
-    @cached_property
-    def autoscale(self) -> Autoscale:
-        return Autoscale(self)
-
-    @cached_property
-    def schedules(self) -> Schedules:
-        return Schedules(self)
-
-    @cached_property
-    def schemas(self) -> Schemas:
-        return Schemas(self)
-
-    @cached_property
-    def steps(self) -> Steps:
-        return Steps(self)
-
-    @cached_property
-    def alerts(self) -> Alerts:
-        return Alerts(self)
-
-    @cached_property
-    def logs(self) -> Logs:
-        return Logs(self)
-
-    @cached_property
-    def events(self) -> Events:
-        return Events(self)
-
-    @cached_property
-    def tracking(self) -> Tracking:
-        return Tracking(self)
-
-    @cached_property
-    def tokens(self) -> Tokens:
-        return Tokens(self)
-
-    @cached_property
-    def insights(self) -> Insights:
-        return Insights(self)
 
     def family(self, kind: Callable[[Database], F]) -> F:
         """The one instance of an extension's family of functions on this database."""
@@ -221,10 +203,11 @@ class Database:
     if not TYPE_CHECKING:  # a type checker should still find misspelt attributes
 
         def __getattr__(self, name: str) -> Any:
-            target = None if name.startswith("_") else named("families").get(name)
+            target = None if name.startswith("_") else FAMILIES.get(name) or named("families").get(name)
             if target is None:
                 raise AttributeError(f"a Database has no {name!r}")
-            return self.family(load(target))
+            value = vars(self)[name] = self.family(load(target))
+            return value
 
     @property
     def closed(self) -> bool:
@@ -371,13 +354,18 @@ def _revival(server: EmbeddedServer | None) -> Callable[[AsyncConnectionPool[Con
 
 async def require_current(url: str) -> None:
     """Refuse a database without Shiftboss's schema, or with the one of another version."""
-    if not await is_current(url):
-        async with connect(url) as conn:
-            found = await conn.execute("SELECT to_regclass('shiftboss.migrations') IS NULL AS empty")
-            empty = (await found.fetchone() or {}).get("empty")
-        raise MigrationError(
-            "the database has no Shiftboss schema yet"
-            if empty
-            else "the database's schema is not the one of this version",
-            hint="run `shiftboss db migrate`",
-        )
+    async with connect(url) as conn:
+        await _require_current_on(conn)
+
+
+async def _require_current_on(conn: Connection) -> None:
+    if await is_current_on(conn):
+        return
+    found = await conn.execute("SELECT to_regclass('shiftboss.migrations') IS NULL AS empty")
+    empty = (await found.fetchone() or {}).get("empty")
+    raise MigrationError(
+        "the database has no Shiftboss schema yet"
+        if empty
+        else "the database's schema is not the one of this version",
+        hint="run `shiftboss db migrate`",
+    )

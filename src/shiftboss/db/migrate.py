@@ -98,7 +98,13 @@ async def _build_ahead(url: str, trees: Sequence[SqlTree] | None) -> list[str]:
 
 async def is_current(url: str, *, trees: Sequence[SqlTree] | None = None) -> bool:
     """True if `migrate` would change nothing. Refuses a schema that is newer than this code."""
-    async with _connect(url) as conn:
+    async with connect(url) as conn:
+        return await is_current_on(conn, trees)
+
+
+async def is_current_on(conn: Connection, trees: Sequence[SqlTree] | None = None) -> bool:
+    """The same on a connection that is open already."""
+    async with _safely(conn):
         return await _Migration(conn, trees).is_current()
 
 
@@ -120,10 +126,17 @@ async def _count_history(url: str) -> None:
 
 @asynccontextmanager
 async def _connect(url: str) -> AsyncIterator[Connection]:
-    async with connect(url) as conn, conn.transaction():
+    async with connect(url) as conn, _safely(conn):
+        yield conn
+
+
+@asynccontextmanager
+async def _safely(conn: Connection) -> AsyncIterator[None]:
+    """A transaction with our settings and our search path."""
+    async with conn.transaction():
         await conn.execute(settings_of_transaction(conn))
         await conn.execute(SAFE_PATH)
-        yield conn
+        yield
 
 
 class _Migration:

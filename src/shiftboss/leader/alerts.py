@@ -9,9 +9,7 @@ import hashlib
 import hmac
 import time
 from typing import TYPE_CHECKING, Any
-from urllib.error import HTTPError
 from urllib.parse import urlsplit
-from urllib.request import Request, urlopen
 
 import orjson
 
@@ -164,6 +162,9 @@ def signed(id: str, body: bytes, key: bytes | None) -> dict[str, str]:
 
 
 def _send(url: str, body: bytes, headers: dict[str, str]) -> str | None:
+    from urllib.error import HTTPError  # with its HTTP client half a megabyte: few leaders have webhooks
+    from urllib.request import Request, urlopen
+
     try:
         with urlopen(Request(url, body, headers), timeout=TIMEOUT) as answer:  # noqa: S310 -- checked in settings
             answer.read(1000)

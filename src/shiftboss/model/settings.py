@@ -211,19 +211,19 @@ class EncryptionSettings(Section):
 class Settings(BaseModel):
     """All settings of Shiftboss. Use `Settings.load()`."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     data_dir: Path | None = None
     """Directory of the embedded server and of undelivered results. Not set: a directory of the user that all
     projects share."""
-    database: DatabaseSettings = DatabaseSettings()
-    tasks: TasksSettings = TasksSettings()
-    worker: WorkerSettings = WorkerSettings()
-    supervisor: SupervisorSettings = SupervisorSettings()
-    leader: LeaderSettings = LeaderSettings()
-    autoscale: AutoscaleSettings = AutoscaleSettings()
-    alerts: AlertSettings = AlertSettings()
-    encryption: EncryptionSettings = EncryptionSettings()
+    database: DatabaseSettings = Field(default_factory=DatabaseSettings)
+    tasks: TasksSettings = Field(default_factory=TasksSettings)
+    worker: WorkerSettings = Field(default_factory=WorkerSettings)
+    supervisor: SupervisorSettings = Field(default_factory=SupervisorSettings)
+    leader: LeaderSettings = Field(default_factory=LeaderSettings)
+    autoscale: AutoscaleSettings = Field(default_factory=AutoscaleSettings)
+    alerts: AlertSettings = Field(default_factory=AlertSettings)
+    encryption: EncryptionSettings = Field(default_factory=EncryptionSettings)
 
     _sources: dict[str, str] = PrivateAttr(default_factory=dict)
 
@@ -235,7 +235,7 @@ class Settings(BaseModel):
         keys = _keys(complete)
         found = from_file(environ, folder or Path.cwd(), keys) | from_environment(environ, keys)
         try:
-            settings = complete.model_validate(_nested(found))
+            settings = complete.model_validate(_nested(found, keys))
         except ValidationError as error:
             raise _explain(error, found) from error
         settings._sources = {key: entry.source for key, entry in found.items()}
@@ -245,9 +245,8 @@ class Settings(BaseModel):
     @cache
     def complete(cls) -> type[Self]:
         """Return this class with the sections of all extensions."""
-        sections: dict[str, Any] = {
-            name: (kind, kind()) for name, kind in ((n, load(t)) for n, t in named("settings").items())
-        }
+        kinds = {name: load(target) for name, target in named("settings").items()}
+        sections: dict[str, Any] = {name: (kind, Field(default_factory=kind)) for name, kind in kinds.items()}
         return create_model("Settings", __base__=cls, **sections)
 
     @classmethod
@@ -305,14 +304,16 @@ def _keys(model: type[BaseModel], prefix: str = "") -> list[str]:
     return keys
 
 
-def _nested(found: Mapping[str, Found]) -> dict[str, Any]:
+def _nested(found: Mapping[str, Found], keys: list[str]) -> dict[str, Any]:
+    """What was found, as a tree with all sections: one validator makes them, no section needs its own."""
     tree: dict[str, Any] = {}
-    for key, entry in found.items():
+    for key in keys:
         *sections, name = key.split(".")
         branch = tree
         for section in sections:
             branch = branch.setdefault(section, {})
-        branch[name] = entry.value
+        if key in found:
+            branch[name] = found[key].value
     return tree
 
 
