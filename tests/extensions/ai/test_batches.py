@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shiftboss.extensions.ai import AI
-from shiftboss.extensions.ai.batches import MOST_TOKENS, cut
+from shiftboss.extensions.ai.batches import MAX_TOKENS, cut
 from shiftboss.extensions.ai.errors import Exhausted
 from shiftboss.model.errors import Defer
 
@@ -17,7 +17,7 @@ from .conftest import ProtocolServer
 
 def test_batches_are_bounded_by_number_and_by_tokens() -> None:
     assert list(cut(["a"] * 5, 2)) == [["a", "a"], ["a", "a"], ["a"]]
-    long = "x" * (MOST_TOKENS * 4 // 2)
+    long = "x" * (MAX_TOKENS * 4 // 2)
     assert [len(batch) for batch in cut([long, long, "short", long], 10)] == [1, 2, 1]
     assert list(cut([], 3)) == []
 

@@ -71,7 +71,7 @@ async def test_a_schema_that_strict_mode_can_not_express(server: ProtocolServer,
 
 
 async def test_an_answer_of_another_shape_is_repaired(server: ProtocolServer, make_settings: Any) -> None:
-    server.answers({"name": "Minka"}, to="cannot be used")
+    server.answers({"name": "Minka"}, to="That reply is invalid")
     server.answers({"age": "old"})
     async with await AI.open(make_settings("openai")) as ai:
         assert (await ai.complete("x", schema=Cat)).value.name == "Minka"
@@ -211,13 +211,13 @@ async def test_a_template_of_ones_own(
 async def test_the_variables_of_a_template_are_checked(make_settings: Any, prompts: Path) -> None:
     settings = AISettings(providers=["local"], prompts=prompts)
     async with await AI.open(settings) as ai:
-        with pytest.raises(UsageError, match="template summary needs text"):
+        with pytest.raises(UsageError, match="template summary needs the variable text"):
             await ai.complete(template="summary", variables={"tone": "x"})
-        with pytest.raises(UsageError, match="template summary has no txt"):
+        with pytest.raises(UsageError, match="template summary has no variable txt"):
             await ai.complete(template="summary", variables={"text": "x", "txt": "y"})
         with pytest.raises(ConfigError, match="no prompt template 'summry'"):
             await ai.complete(template="summry")
-        with pytest.raises(UsageError, match="give one of"):
+        with pytest.raises(UsageError, match="give exactly one of"):
             await ai.complete("x", template="summary")
 
 
@@ -273,7 +273,7 @@ async def test_a_prompt_too_long_for_one_model_goes_to_a_larger_one(
     async with await AI.open(with_models(make_settings("local"), small=small, large=large), db) as ai:
         assert (await ai.complete("short", model="small")).provider == "small/1"
         assert (await ai.complete("long " * 500, model="small")).provider == "large/1"
-        with pytest.raises(Exhausted, match="do not fit into the context window of 100000"):
+        with pytest.raises(Exhausted, match="exceed the context window of 100000"):
             await ai.complete("long " * 100_000, model="small")
     assert len(server.requests()) == 2
 

@@ -38,7 +38,7 @@ async def spent(db: Database) -> float:
 async def test_while_the_database_is_away_nothing_is_called(
     db: Database, server: ProtocolServer, make_settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(admission, "ADMISSION_PATIENCE", 0.5)
+    monkeypatch.setattr(admission, "ADMISSION_TIMEOUT", 0.5)
     server.answers(SENTIMENT, usage=USAGE)
     async with await AI.open(make_settings("openai", "local", daily_budget=0.03), db) as ai:
         await ai.complete(**ask("first"))

@@ -70,5 +70,5 @@ async def test_a_fed_worker_changes_no_limits(db: Database) -> None:
     await answer(db, {"call": "ai_configure", "provider": "openai", **terms, "daily_budget": 1000})
     [row] = await db.ai.ai_provider_status()
     assert float(row["daily_budget"]) == 1
-    with pytest.raises(UsageError, match="does not answer"):
+    with pytest.raises(UsageError, match="has no call"):
         await answer(db, {"call": "set_ai_limit"})

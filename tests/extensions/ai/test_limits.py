@@ -76,7 +76,7 @@ async def test_requests_a_minute(
             await ai.complete("third", **whose)
         whose = {scope: "b"}
         await ai.complete("fourth", **whose)
-    assert held.value.reason == f"the rate of {scope.replace('_', ' ')} a is used up (2 requests a minute)"
+    assert held.value.reason == f"{scope.replace('_', ' ')} a has reached its limit (2 requests per minute)"
     assert 50 < held.value.seconds <= 60
 
 
@@ -85,7 +85,7 @@ async def test_vectors_count_for_the_tenant(db: Database, server: ProtocolServer
     settings = make_settings("openai").model_copy(update={"embedding_provider": "openai"})
     async with await AI.open(settings, db) as ai:
         await ai.embed(["word " * 100], tenant="acme")
-        with pytest.raises(Defer, match="the rate of tenant acme"):
+        with pytest.raises(Defer, match="tenant acme has reached its limit"):
             await ai.embed(["another " * 100], tenant="acme")
         assert len(await ai.embed(["another " * 100], tenant="other")) == 1
 
@@ -107,7 +107,7 @@ async def test_a_call_that_no_day_can_pay_says_so(
 ) -> None:
     await db.ai.set_ai_limit("tenant", "poor", daily_budget=0.0001)
     async with await AI.open(make_settings("openai"), db) as ai:
-        with pytest.raises(Defer, match=r"more than the whole daily budget of tenant poor, \$0.0001"):
+        with pytest.raises(Defer, match=r"exceeds the daily budget of tenant poor, \$0.0001"):
             await ai.complete("x", tenant="poor")
     assert server.requests() == []
 

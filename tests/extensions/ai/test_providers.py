@@ -138,7 +138,7 @@ async def test_a_malformed_answer_is_shown_to_the_model_once(
     server: ProtocolServer, make_settings: Any
 ) -> None:
     bad = SENTIMENT | {"confidence_score": 7}
-    server.answers(SENTIMENT, to="cannot be used", usage={"prompt_tokens": 10, "completion_tokens": 5})
+    server.answers(SENTIMENT, to="That reply is invalid", usage={"prompt_tokens": 10, "completion_tokens": 5})
     server.answers(bad, usage={"prompt_tokens": 10, "completion_tokens": 5})
     async with await AI.open(make_settings("openai")) as ai:
         answer = await ai.complete(**ask())

@@ -161,7 +161,7 @@ async def test_tokens_flow_through_the_stream_of_the_task(
 
 async def test_only_a_task_has_a_stream(db: Database) -> None:
     await app.use(db)
-    with pytest.raises(UsageError, match="only a task"):
+    with pytest.raises(UsageError, match="only in a task"):
         await app.ai.complete("A story?", emit=True)
     await app.close()
 

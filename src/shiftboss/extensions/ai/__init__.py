@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from shiftboss.extensions.ai.engine import AI
     from shiftboss.extensions.ai.protocol import Answer, Embeddings, Need, Provider, Tool, ToolCall, Usage
 
-_HOMES = {
+_MODULES = {
     "attributes": ("ai_of",),
     "engine": ("AI",),
     "client": ("Client", "Stream", "SyncClient"),
@@ -41,7 +41,9 @@ extension = Extension(
         "ai": Command(
             f"{__name__}.commands:app", "ask AI models; calls, templates, limits and budgets", "ai"
         ),
-        "providers": Command(f"{__name__}.cli:app", "AI providers: circuit, limits, spend, budget", "ai"),
+        "providers": Command(
+            f"{__name__}.cli:app", "show AI providers: circuit, limits, spend and budget", "ai"
+        ),
     },
     pages=(f"{__name__}.page:PAGES", f"{__name__}.page_calls:PAGES", f"{__name__}.page_limits:PAGES"),
     cards=(f"{__name__}.card:CARD",),
@@ -55,8 +57,8 @@ extension = Extension(
 
 
 def __getattr__(name: str) -> Any:
-    # Loaded on first use: looking for extensions must not import the engine.
-    for module, names in _HOMES.items():
+    # Import lazily: discovering extensions must not load the engine.
+    for module, names in _MODULES.items():
         if name in names:
             return getattr(import_module(f"{__name__}.{module}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

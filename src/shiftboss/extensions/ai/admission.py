@@ -1,4 +1,4 @@
-"""May this provider be asked now? Breaker, limits and budgets, for the whole fleet or this process alone."""
+"""Admits calls to a provider by circuit breaker, limits and budgets, for the fleet or this process alone."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ log = get_logger(__name__)
 MINUTE = 60.0
 DAY = 86_400.0
 GRACE = 30.0  # seconds that a reservation outlives the deadline of its call
-ADMISSION_PATIENCE = 10.0  # seconds that a call waits for the database before its task is put off
-AWAY_SECONDS = 5.0
+ADMISSION_TIMEOUT = 10.0  # seconds that a call waits for the database before its task is deferred
+UNAVAILABLE_SECONDS = 5.0  # for which the task is then deferred
 ALIVE = ("ok", "malformed", "limited", "declined", "truncated")
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What is about to be asked, with tokens and cost as far as they can be guessed beforehand."""
+    """A call that has not been made yet, with its estimated tokens and cost."""
 
     model: str
     kind: str
@@ -43,10 +43,13 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a call: ok, malformed, declined, truncated, unavailable, refused, limited, unsuitable,
-    cancelled. `prompt` and `answer` are there if they are to be kept."""
+    """The outcome of a call.
 
-    word: str
+    `status` is ok, malformed, declined, truncated, unavailable, refused, limited, unsuitable or cancelled.
+    `prompt` and `answer` are set if they must be recorded.
+    """
+
+    status: str
     seconds: float
     usage: Usage = field(default_factory=Usage)
     model: str | None = None
@@ -59,7 +62,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """A permission to call."""
+    """Permission to make a call."""
 
     call: Call
     probe: bool = False
@@ -67,14 +70,14 @@ class Ticket:
 
 class Admissions(Protocol):
     async def admit(self, call: Call) -> Ticket:
-        """A ticket, or `Held` with the reason and how long it lasts."""
+        """Return a ticket, or raise `Held` with the reason and the seconds to wait."""
         ...
 
     async def settle(self, ticket: Ticket, outcome: Outcome) -> None: ...
 
 
 class OpenAdmissions:
-    """For a provider without key, cost or limit: everything may pass, and is counted."""
+    """Admits every call and counts it, for a provider without key, cost or limits."""
 
     def __init__(self, provider: str, usage_buffer: UsageBuffer) -> None:
         self._provider = provider
@@ -89,7 +92,7 @@ class OpenAdmissions:
 
 
 class ProcessAdmissions:
-    """The rules of a provider kept in memory, for use without a database."""
+    """Keeps breaker, limits and budget in memory, for use without a database."""
 
     def __init__(self, provider: str, settings: ProviderSettings, breaker: BreakerSettings) -> None:
         self._provider = provider
@@ -120,11 +123,11 @@ class ProcessAdmissions:
         self._reserved -= ticket.call.estimate.cost
         if ticket.probe:
             self._probing = False
-        if outcome.word in ("unavailable", "refused"):
+        if outcome.status in ("unavailable", "refused"):
             self._failures += 1
             if ticket.probe or self._failures >= self._breaker.failures:
                 self._opened_at = now
-        elif outcome.word in ALIVE and (ticket.probe or self._opened_at is None):
+        elif outcome.status in ALIVE and (ticket.probe or self._opened_at is None):
             self._failures, self._opened_at = 0, None
         if outcome.retry_after is not None:
             self._held_until = max(self._held_until, now + outcome.retry_after)
@@ -163,8 +166,10 @@ class ProcessAdmissions:
 
 
 class FleetAdmissions:
-    """Breaker, limits, budgets and spend in the database. While that is away nothing is called: the call
-    waits for a while, and then its task is put off."""
+    """Keeps breaker, limits, budgets and spend in the database.
+
+    While the database is unavailable, no provider is called: the call waits, and then its task is deferred.
+    """
 
     def __init__(self, provider: str, shared: AIEngine, settler: Settler, keep_text: float) -> None:
         self._provider = provider
@@ -184,11 +189,11 @@ class FleetAdmissions:
             try:
                 return await self._admit(call)
             except DatabaseError as error:
-                said = redact(str(error))
-                if error.refused or time.monotonic() - started > ADMISSION_PATIENCE:
-                    log.warning("AI call not admitted", provider=self._provider, error=said)
+                message = redact(str(error))
+                if error.refused or time.monotonic() - started > ADMISSION_TIMEOUT:
+                    log.warning("AI call not admitted", provider=self._provider, error=message)
                     trouble = Unadmitted(
-                        self._provider, f"the database does not answer: {said}", AWAY_SECONDS
+                        self._provider, f"the database does not answer: {message}", UNAVAILABLE_SECONDS
                     )
                     break
             await asyncio.sleep(pause)
@@ -206,7 +211,7 @@ class FleetAdmissions:
 
     async def settle(self, ticket: Ticket, outcome: Outcome) -> None:
         await self._settler.settle(
-            ticket.call.id, outcome=outcome.word, model=outcome.model and storable(outcome.model),
+            ticket.call.id, outcome=outcome.status, model=outcome.model and storable(outcome.model),
             prompt_tokens=outcome.usage.prompt_tokens, completion_tokens=outcome.usage.completion_tokens,
             cost=outcome.usage.cost, latency_ms=outcome.seconds * 1000, error=outcome.error,
             retry_after=outcome.retry_after, finish_reason=outcome.finish_reason, prompt=outcome.prompt,
@@ -215,13 +220,13 @@ class FleetAdmissions:
 
 
 def record_of(provider: str, call: Call, outcome: Outcome) -> dict[str, Any]:
-    """A call that needed no admission, as `record_calls` takes it."""
+    """Return the entry of `record_calls` for a call that needed no admission."""
     origin = call.origin
     return {
         "call_id": str(call.id), "provider": provider, "model": outcome.model or call.model,
         "kind": call.kind, "task_type": origin.task_type, "task_id": origin.task_id and str(origin.task_id),
         "tenant": origin.tenant, "key": origin.key, "template": origin.template,
-        "template_version": origin.template_version, "outcome": outcome.word,
+        "template_version": origin.template_version, "outcome": outcome.status,
         "prompt_tokens": outcome.usage.prompt_tokens, "completion_tokens": outcome.usage.completion_tokens,
         "latency_ms": outcome.seconds * 1000, "error": outcome.error, "finish_reason": outcome.finish_reason,
         "prompt": outcome.prompt, "answer": outcome.answer,

@@ -1,4 +1,4 @@
-"""What somebody should look at: spent budgets."""
+"""Alerts about spent budgets."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 
 async def budgets(db: Database) -> list[dict[str, Any]]:
-    """One warning per provider whose budget of the day is spent."""
+    """Return a warning for each provider whose daily budget is spent."""
     return [
         alert(
             "warning",
             "budget_spent",
             row["provider"],
             f"{row['provider']} has spent ${row['spend_today']:.2f} of ${row['daily_budget']:.2f} today",
-            f"its tasks wait until 00:00 UTC; raise {section(row['provider'])}.daily_budget to go on sooner",
+            f"its tasks wait until 00:00 UTC; raise {section(row['provider'])}.daily_budget to continue now",
             command="shiftboss providers",
             rule="budget_low",
         )
@@ -29,6 +29,6 @@ async def budgets(db: Database) -> list[dict[str, Any]]:
 
 
 def section(provider: str) -> str:
-    """The settings of a provider, or of one deployment of a model."""
+    """Return the settings section of a provider, or of a model's deployment."""
     model, _, deployment = provider.partition("/")
     return f"ai.models.{model}.deployments" if deployment else f"ai.{model}"

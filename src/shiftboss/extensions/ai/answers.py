@@ -1,7 +1,7 @@
-"""The shapes of analyses: what every provider must answer for each task type.
+"""Schemas of the analyses that providers return, one per task type.
 
-What can be computed is computed, whatever the model says, and what a model quotes must stand in the text: the
-validators see the text as `info.context["content"]`.
+Validators receive the analysed text as `info.context["content"]`. They replace values that can be computed,
+whatever the model returned, and remove quotations that are not in the text.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from pydantic.json_schema import SkipJsonSchema
 if TYPE_CHECKING:
     from shiftboss.extensions.ai.providers.local.text import Text
 
-NEUTRAL_BAND = 0.08  # a score this near to 0 is neutral
-EVEN = 0.05  # shares whose sum is this near to 1 are left as they are
-TOLD = 5  # words that an error names
+NEUTRAL_BAND = 0.08  # scores closer to 0 are neutral
+SHARE_TOLERANCE = 0.05  # shares whose sum is closer to 1 are not normalised
+SHOWN_WORDS = 5  # in an error message
 
 Unit = Annotated[float, Field(ge=0, le=1)]
 Signed = Annotated[float, Field(ge=-1, le=1)]
@@ -29,7 +29,7 @@ class Shape(BaseModel):
 
 
 def given_text(info: ValidationInfo) -> Text | None:
-    """The text that the answer is about; None where nobody says."""
+    """Return the analysed text, or None if the context has none."""
     from shiftboss.extensions.ai.providers.local.text import Text
 
     content = (info.context or {}).get("content")
@@ -41,12 +41,12 @@ def words_of(text: str) -> list[str]:
 
 
 def quoted(piece: str, text: Text | None) -> bool:
-    """Whether the piece stands in the text, word for word; case and spaces do not count."""
+    """Whether the piece occurs in the text word for word, ignoring case, spaces and punctuation."""
     return text is None or " ".join(words_of(piece)) in " ".join(words_of(text.raw))
 
 
 class Analysis(Shape):
-    """The envelope of every result; `confidence_score` says how far to trust `processed_data`."""
+    """The base of all results; `confidence_score` is the confidence in `processed_data`."""
 
     confidence_score: Unit
 
@@ -123,9 +123,9 @@ class Themes(Shape):
 
     @model_validator(mode="after")
     def _compute(self) -> Self:
-        """Shares of a whole add up to 1."""
+        """Normalise the shares so that they add up to 1."""
         whole = sum(self.topic_distribution.values())
-        if whole and abs(whole - 1) > EVEN:
+        if whole and abs(whole - 1) > SHARE_TOLERANCE:
             shares = self.topic_distribution.items()
             self.topic_distribution = {name: round(share / whole, 4) for name, share in shares}
         return self
@@ -144,7 +144,7 @@ class EmotionProfile(Shape):
 
     @model_validator(mode="after")
     def _compute(self, info: ValidationInfo) -> Self:
-        """The dominant one has the highest figure, and what is quoted was written."""
+        """Make the highest value the dominant emotion, and drop quotations that are not in the text."""
         figures: dict[str, float] = self.emotions.model_dump()
         if self.dominant_emotion != "neutral" and figures.get(self.dominant_emotion) != max(figures.values()):
             self.dominant_emotion = max(figures, key=lambda name: figures[name])
@@ -180,7 +180,7 @@ class ActivityRecognition(Analysis):
 
 
 class StructuredEntry(Shape):
-    """What is said about a raw input. The text stays the writer's: a parse that changes it is refused."""
+    """A parsed raw input. The text remains the writer's: a parse that adds or drops words is rejected."""
 
     title: str
     text: SkipJsonSchema[str] = ""
@@ -209,13 +209,15 @@ class StructuredEntry(Shape):
         invented = Counter(words_of(self.text)) - written
         invented += Counter(word for value in _leaves(self.fields) for word in words_of(value)) - written
         if invented:
-            raise ValueError(f"adds what is not in the input: {', '.join(list(invented)[:TOLD])}")
+            raise ValueError(
+                f"adds words that are not in the input: {', '.join(list(invented)[:SHOWN_WORDS])}"
+            )
         named = Counter(word for value in _leaves(found["fields"]) for word in words_of(value))
         named += Counter(word for name in found["fields"] for word in words_of(name.replace("_", " ")))
         named += Counter(word for tag in found["tags"] for word in words_of(tag))
         dropped = Counter(words_of(found["text"])) - Counter(words_of(self.text)) - named
         if self.text.strip() and dropped:
-            raise ValueError(f"drops what is in the input: {', '.join(list(dropped)[:TOLD])}")
+            raise ValueError(f"drops words that are in the input: {', '.join(list(dropped)[:SHOWN_WORDS])}")
 
 
 def _leaves(value: Any) -> list[str]:
@@ -262,7 +264,7 @@ class Choice(Shape):
 
 
 class Classification(Analysis):
-    """Variables: `labels`, a list of names or a mapping of name to description. No other label is taken."""
+    """The choice among `labels`, a variable with a list of names or a mapping of names to descriptions."""
 
     task_type: Literal["classification"] = "classification"
     processed_data: Choice

@@ -1,4 +1,4 @@
-"""AI providers: circuit, limits, spend."""
+"""HTTP API of AI providers."""
 
 from __future__ import annotations
 
@@ -37,5 +37,5 @@ class Provider(Out):
 
 @router.get("/providers")
 async def providers(admin: At, who: Caller) -> list[Provider]:
-    """One per provider that any process of the fleet has configured."""
+    """List the providers that any process of the fleet has configured, with circuit, limits and spend."""
     return [Provider.model_validate(row) for row in await admin.reads.family(AIEngine).ai_provider_status()]

@@ -1,4 +1,4 @@
-"""The keywords of `complete` and `stream`, and how they become a question for a provider."""
+"""Turns the keywords of `complete` and `stream` into a request to a provider."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shiftboss.extensions.ai.schemas import json_schema
 from shiftboss.model.errors import UsageError
 from shiftboss.model.task import storable
 
-PLAIN = "completion"  # the task type of a question that has neither a task nor a template
+PLAIN = "completion"  # the task type of a request that has neither a task nor a template
 ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
@@ -29,47 +29,47 @@ class Ask(TypedDict, total=False):
     template: str
     """A prompt template by name; `summary@2` names a version."""
     variables: Mapping[str, Any]
-    """What the template is filled with."""
+    """Values for the variables of the template."""
     system: str
     """A system prompt in front of a plain prompt."""
     model: str | None
-    """A model of `ai.models`, a provider, or a provider's model; else the `need` decides."""
+    """A model of `ai.models`, a provider, or a provider's model; by default the `need` decides."""
     need: Need
-    """How able the model must be: `advanced`, `standard` (default) or `basic`."""
+    """How capable the model must be: `advanced`, `standard` (default) or `basic`."""
     tools: Sequence[Tool | type[BaseModel] | Mapping[str, Any]]
-    """Functions that the model may ask for: pydantic models, or the JSON that OpenAI takes."""
+    """Functions that the model may request: pydantic models, or JSON in OpenAI's format."""
     max_tokens: int | None
-    """The longest answer."""
+    """The maximum length of the answer."""
     temperature: float | None
-    """0 for the likeliest answer; above it, answers are not cached unless `cache` says so."""
+    """0 for the most likely answer. With a higher value, answers are cached only if `cache` is True."""
     timeout: float | None
-    """Seconds for one call; the provider's own setting unless given."""
+    """Seconds for one call; by default the provider's setting."""
     tenant: str | None
-    """Whose limits and budget count; in a handler the task's."""
+    """The tenant whose limits and budget apply; in a handler, the task's tenant by default."""
     key: str | None
-    """A further name to limit and count by, such as a user or an API key of yours."""
+    """Another name to limit and count calls by, such as a user or one of your API keys."""
     task_type: str | None
     task_id: UUID | None
     cache: bool | None
-    """False: ask again. True: also with a temperature."""
+    """False ignores the cache. True uses it even with a temperature."""
     emit: bool
-    """Show the text in the stream of the task that asks, piece by piece as it comes."""
+    """Append the text to the stream of the task as it arrives."""
 
 
 @dataclass(frozen=True, slots=True)
 class Inquiry:
-    """A question that is ready to be sent, and by which way."""
+    """A request that is ready to be sent, and how to route it."""
 
     chat: Chat
     need: Need
     model: str | None
     cached: bool
 
-    def key(self, asked: str) -> str:
-        """Equal for questions that would be answered alike, in any process; `asked` is who is asked first."""
+    def key(self, route: str) -> str:
+        """Return the cache key, the same for equal requests in every process; `route` is the route's name."""
         chat = self.chat
         parts = (
-            asked, chat.messages, dict(chat.variables), chat.max_tokens, chat.temperature,
+            route, chat.messages, dict(chat.variables), chat.max_tokens, chat.temperature,
             json_schema(chat.schema) if chat.schema else None, [tool.document for tool in chat.tools],
         )  # fmt: skip
         packed = orjson.dumps(parts, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS, default=str)
@@ -77,10 +77,10 @@ class Inquiry:
 
 
 def inquiry(prompt: str | None, schema: type[BaseModel] | None, ask: Ask, prompts: Prompts) -> Inquiry:
-    """Checks what was asked; a contradiction is a `UsageError` here, before anything is paid."""
+    """Check the keywords and return the request. Raises `UsageError` before anything is charged."""
     template = ask.get("template")
     if sum(part is not None for part in (prompt, ask.get("messages"), template)) != 1:
-        raise UsageError("give one of a prompt, messages or a template")
+        raise UsageError("give exactly one of a prompt, messages or a template")
     variables = {name: _clean(value) for name, value in (ask.get("variables") or {}).items()}
     origin = Origin(
         ask.get("task_type") or template or PLAIN, ask.get("task_id"), ask.get("tenant"), ask.get("key")
@@ -90,7 +90,7 @@ def inquiry(prompt: str | None, schema: type[BaseModel] | None, ask: Ask, prompt
         messages = found.messages(variables)
         origin = replace(origin, template=found.name, template_version=found.version)
     elif variables:
-        raise UsageError("variables belong to a template", hint="give template= as well")
+        raise UsageError("variables need a template", hint="add template=...")
     else:
         messages = _messages(prompt, ask)
     temperature = ask.get("temperature")
@@ -113,11 +113,12 @@ def _messages(prompt: str | None, ask: Ask) -> list[Message]:
         return [*head, {"role": "user", "content": storable(prompt)}]
     messages = [{**message} for message in ask.get("messages") or ()]
     if not messages:
-        raise UsageError("there are no messages")
+        raise UsageError("messages is empty")
     for message in messages:
         if message.get("role") not in ROLES:
             raise UsageError(
-                f"a message has the role {message.get('role')!r}", hint=f"one of {', '.join(ROLES)}"
+                f"a message has the invalid role {message.get('role')!r}",
+                hint=f"use one of {', '.join(ROLES)}",
             )
         message["content"] = _clean(message.get("content"))
     return messages
@@ -134,5 +135,7 @@ def _tool(given: Tool | type[BaseModel] | Mapping[str, Any]) -> Tool:
         return Tool(given.__name__, (given.__doc__ or "").strip(), json_schema(given))
     function = given.get("function", given)
     if not function.get("name"):
-        raise UsageError("a tool has no name", hint='{"name": ..., "description": ..., "parameters": {...}}')
+        raise UsageError(
+            "a tool has no name", hint='pass {"name": ..., "description": ..., "parameters": {...}}'
+        )
     return Tool(function["name"], function.get("description", ""), function.get("parameters", {}))

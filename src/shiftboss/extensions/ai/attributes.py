@@ -1,4 +1,4 @@
-"""The AI engine as `ctx.ai`, `ctx.sync_ai`, `app.ai` and `app.sync.ai`."""
+"""Provides the AI engine as `ctx.ai`, `ctx.sync_ai`, `app.ai` and `app.sync.ai`."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ def ai_of(owner: Sync) -> SyncClient: ...
 
 
 def ai_of(owner: Context | App | Sync) -> Client | SyncClient:
-    """`owner.ai` with its type, since type checkers cannot know what extensions add."""
+    """Return `owner.ai` with its type, which type checkers cannot infer for attributes of extensions."""
     engine: Client | SyncClient = owner.ai
     return engine
 
 
 def of_context(ctx: Context) -> Client:
-    """The engine on behalf of a task: its tenant and task type are charged."""
+    """Return a client that charges the tenant and task type of the task."""
     backend, task = ctx.backend, ctx.task
-    emit = partial(Context.emit, ctx)  # that of a plain handler would block the loop
+    emit = partial(Context.emit, ctx)  # a SyncContext's own emit would block the event loop
     return Client(
         lambda: engine_of(backend), emit, task_id=task.id, task_type=task.task_type, tenant=task.tenant
     )
 
 
 def of_thread(ctx: Context) -> SyncClient:
-    """The same without await, for a handler that runs in a thread."""
+    """Return a client without `await`, for a handler that runs in a thread."""
     return SyncClient(ctx.ai, ctx.run_in_loop)
 
 
 def of_app(app: App) -> Client:
-    """The engine for code outside of tasks: `await app.ai.complete("...")`."""
+    """Return a client for code outside tasks: `await app.ai.complete("...")`."""
 
     async def engine() -> AI:
         return await engine_of(await app.database())
@@ -53,5 +53,5 @@ def of_app(app: App) -> Client:
 
 
 def of_sync(sync: Sync) -> SyncClient:
-    """The same without await: `app.sync.ai.complete("...")`."""
+    """Return a client without `await`: `app.sync.ai.complete("...")`."""
     return SyncClient(sync.app.ai, sync.run)

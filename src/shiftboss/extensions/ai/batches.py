@@ -1,4 +1,4 @@
-"""Embeddings in batches: long lists are cut up, and small requests made at the same time travel together."""
+"""Batches embeddings: splits long lists, and combines small concurrent requests."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ import numpy as np
 from shiftboss.extensions.ai.errors import ProviderError
 from shiftboss.extensions.ai.protocol import Embeddings, Usage, estimate_tokens
 
-MOST_TOKENS = 100_000  # a third of what OpenAI takes in one request
-GATHER = 0.003  # seconds; nothing beside a call over the network, and enough for tasks that start together
+MAX_TOKENS = 100_000  # a third of OpenAI's limit for one request
+GATHER = 0.003  # seconds; negligible next to a network call, but enough for tasks that start together
 
 Embed = Callable[[Sequence[str]], Awaitable[Embeddings]]
 
 
 def cut(texts: Sequence[str], size: int) -> Iterator[list[str]]:
-    """Batches of at most `size` texts and about `MOST_TOKENS` tokens, in order."""
+    """Yield batches of at most `size` texts and about `MAX_TOKENS` tokens, in order."""
     batch: list[str] = []
     tokens = 0
     for text in texts:
         need = estimate_tokens(text)
-        if batch and (len(batch) == size or tokens + need > MOST_TOKENS):
+        if batch and (len(batch) == size or tokens + need > MAX_TOKENS):
             yield batch
             batch, tokens = [], 0
         batch.append(text)
@@ -40,7 +40,7 @@ class Waiting:
 
 
 class Batcher:
-    """Gathers the texts of one model for a moment and asks for them together."""
+    """Collects texts for one model for a few milliseconds and embeds them in one call."""
 
     def __init__(self, embed: Embed, size: int, gather: float = GATHER) -> None:
         self._embed = embed
@@ -71,7 +71,7 @@ class Batcher:
             made = joined([await self._embed(batch) for batch in cut(texts, self._size)])
         except Exception as error:
             if len(waiting) > 1 and isinstance(error, ProviderError) and error.of_request:
-                # One's bad text must not cost the others theirs: each travels alone.
+                # Retry each request alone, so that one bad text does not fail the others.
                 await asyncio.gather(*(self._answer([one]) for one in waiting))
                 return
             for one in waiting:
@@ -94,7 +94,7 @@ def joined(parts: Sequence[Embeddings]) -> Embeddings:
 
 
 def share(made: Embeddings, start: int, count: int) -> Embeddings:
-    """The rows of one asker, with its part of the cost."""
+    """Return the rows of one request, with its share of the cost."""
     if count == len(made):
         return made
     part = count / len(made)

@@ -1,4 +1,4 @@
-"""Answers and vectors by content, in PostgreSQL or in Redis. A slow or broken cache counts as a miss."""
+"""Caches answers and vectors by content, in PostgreSQL or Redis. A slow or broken cache counts as a miss."""
 
 from __future__ import annotations
 
@@ -19,12 +19,16 @@ from shiftboss.model.errors import ConfigError
 
 log = get_logger(__name__)
 ResultT = TypeVar("ResultT")
-REST = 5.0  # seconds for which a broken cache is left alone
+RETRY_AFTER = 5.0  # seconds for which a broken cache is not used
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """hit: `value` is there. mine: make it, then put or release it. wait: another is making it."""
+    """The result of a lookup.
+
+    `hit`: `value` is set. `mine`: the caller must compute the value, then put or release it. `wait`: another
+    process is computing it.
+    """
 
     state: str
     value: dict[str, Any] | None = None
@@ -71,16 +75,16 @@ class PostgresStore:
 
 
 class Cache:
-    """A store that never fails its caller, and counts hits and misses."""
+    """Counts hits and misses, and never raises errors of the store."""
 
     def __init__(self, store: Store | None, settings: CacheSettings, usage_buffer: UsageBuffer) -> None:
         self._store = store
         self._settings = settings
         self._usage_buffer = usage_buffer
-        self._resting_until = 0.0
+        self._disabled_until = 0.0
 
     async def take(self, key: str, task_type: str, lease: float | None) -> Taken:
-        """Look `key` up; with a lease, also claim the making of it for the whole fleet."""
+        """Look up `key`; with a lease, also claim the computation of its value for the whole fleet."""
         if self._store is None:
             return MINE
         looked = self._look(self._store, key, task_type, lease)
@@ -127,7 +131,7 @@ class Cache:
             await self._store.close()
 
     async def _safely(self, work: Coroutine[Any, Any, ResultT], task_type: str) -> ResultT | None:
-        if time.monotonic() < self._resting_until:
+        if time.monotonic() < self._disabled_until:
             work.close()
             return None
         try:
@@ -135,17 +139,20 @@ class Cache:
                 return await work
         except Exception as error:
             self._usage_buffer.looked_up(task_type, "errors")
-            if time.monotonic() >= self._resting_until:  # those that were under way fail with it: say it once
-                said = redact(str(error)) or type(error).__name__
-                log.warning("AI cache does not work, going on without it", error=said)
-            self._resting_until = time.monotonic() + REST
+            if time.monotonic() >= self._disabled_until:  # concurrent requests fail as well: log it once
+                message = redact(str(error)) or type(error).__name__
+                log.warning("AI cache unavailable, continuing without it", error=message)
+            self._disabled_until = time.monotonic() + RETRY_AFTER
             return None
 
 
 def open_store(settings: CacheSettings, shared: AIEngine | None) -> Store | None:
     if settings.backend == "redis":
         if settings.redis_url is None:
-            raise ConfigError("ai.cache.backend is redis, but ai.cache.redis_url is not set")
+            raise ConfigError(
+                "ai.cache.backend is redis, but ai.cache.redis_url is not set",
+                hint="set ai.cache.redis_url, for example redis://127.0.0.1:6379/0",
+            )
         from shiftboss.extensions.ai.providers.redis import RedisStore
 
         url = settings.redis_url.get_secret_value()

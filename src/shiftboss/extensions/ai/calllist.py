@@ -1,4 +1,4 @@
-"""Pages of AI calls, newest first, that stay quick beside a million calls."""
+"""Lists AI calls in pages, newest first, at a cost that does not grow with the number of calls."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _COLUMNS = """id, call_id, started_at, provider, model, kind, task_type, task_id
 async def calls(
     db: Database, wanted: Mapping[str, str], before: str | None = None, limit: int = 50
 ) -> tuple[list[Row], str | None]:
-    """Calls by filter, and the cursor of what follows. An outcome is looked for among the newest 20,000."""
+    """Return matching calls and the cursor of the next page. An outcome filter covers the newest 20,000."""
     params: dict[str, Any] = {name: wanted.get(name) for name in FILTERS} | {"limit": limit + 1}
     inner = ["true", *(f"{name} = %({name})s" for name in INDEXED if wanted.get(name))]
     if before is not None:
         inner.append("(started_at, id) < (%(at)s, %(id)s)")
         params["at"], params["id"] = _cursor(before)
     outer = "coalesce(outcome, 'running') = %(outcome)s" if wanted.get("outcome") else "true"
-    listed = f"SELECT * FROM shiftboss.ai_calls WHERE {' AND '.join(inner)}"  # noqa: S608 -- words of ours only
+    listed = f"SELECT * FROM shiftboss.ai_calls WHERE {' AND '.join(inner)}"  # noqa: S608 -- constants only
     listed += f" ORDER BY started_at DESC, id DESC LIMIT {STRETCH}"
     rows = await db.fetch(
         f"SELECT {_COLUMNS} FROM ({listed}) c WHERE {outer}"  # noqa: S608
@@ -45,4 +45,4 @@ def _cursor(text: str) -> tuple[datetime, int]:
     try:
         return datetime.fromisoformat(at), int(id)
     except ValueError:
-        raise UsageError("this cursor is not one of ours", hint="start from the newest calls") from None
+        raise UsageError(f"invalid cursor {text!r}", hint="start from the newest calls") from None

@@ -1,4 +1,4 @@
-"""AI providers on the overview."""
+"""The card of AI providers on the overview page."""
 
 from __future__ import annotations
 

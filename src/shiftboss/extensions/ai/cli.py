@@ -1,4 +1,4 @@
-"""`shiftboss providers`: which AI providers there are, and how they are doing."""
+"""`shiftboss providers`: show the AI providers and their state."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NUMBERS = ("rpm", "tpm", "today", "spend", "latency")
 
 @app.command()
 def providers(as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False) -> None:
-    """Show every AI provider: configured, circuit, use of its limits, spend and budget today, last error."""
+    """Show the AI providers: configuration, circuit, use of limits, spend today and last error."""
     rows = asyncio.run(_status())
     if as_json:
         import orjson

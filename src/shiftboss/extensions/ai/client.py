@@ -24,9 +24,9 @@ Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
 class Client:
-    """The engine behind `open`, asked with the defaults of `whose`: the tenant and the task of a handler.
+    """Asks the engine that `open` returns, with the tenant and task of a handler as defaults.
 
-    `emitter` adds to the stream of that task.
+    `emitter` appends to the stream of that task.
     """
 
     def __init__(self, open: Open, emitter: Emit | None = None, **whose: Unpack[Ask]) -> None:
@@ -47,10 +47,10 @@ class Client:
     async def complete(
         self, prompt: str | None = None, *, schema: type[BaseModel] | None = None, **ask: Unpack[Ask]
     ) -> Answer[Any]:
-        """The answer to a prompt, to `messages` or to a `template`; with a `schema` an object of it.
+        """Return the answer to a prompt, `messages` or a `template`, validated if there is a `schema`.
 
-        Raises `Defer` when the call has to wait: a limit, a budget, an open circuit. In a
-        handler, let it pass: the task waits and spends no attempt.
+        Raises `Defer` if a limit is reached, a budget is spent or a circuit is open. In a handler, let the
+        exception propagate: the task waits and spends no attempt.
         """
         if ask.get("emit"):
             stream = self.stream(prompt, schema=schema, **ask)
@@ -63,14 +63,14 @@ class Client:
     def stream(
         self, prompt: str | None = None, *, schema: type[BaseModel] | None = None, **ask: Unpack[Ask]
     ) -> Stream:
-        """The answer as it comes: `async for text in ai.stream(...)`; then its `answer` has the rest."""
+        """Stream the answer: `async for text in stream`. Afterwards, `stream.answer` is complete."""
         return Stream(self._pieces(prompt, schema, self._whose | ask))
 
     async def _pieces(
         self, prompt: str | None, schema: type[BaseModel] | None, ask: Ask
     ) -> AsyncGenerator[str | Answer[Any], None]:
         if ask.get("emit") and self._emitter is None:
-            raise UsageError("only a task has a stream to emit to", hint="ask by ctx.ai in a handler")
+            raise UsageError("emit=True works only in a task", hint="call ctx.ai in a handler")
         engine = await self._open()
         async with aclosing(engine.pieces(engine.inquiry(prompt, schema, ask))) as pieces:
             async for piece in pieces:
@@ -83,10 +83,10 @@ class Client:
         tenant: str | None = None, key: str | None = None, dimensions: int | None = None,
         base_url: str | None = None, api_key_name: str | None = None,
     ) -> Embeddings:  # fmt: skip
-        """One vector per text, in order, all from one model; what is asked at the same time goes together.
+        """Return one vector per text, in order; concurrent requests for the same model share provider calls.
 
-        `base_url` asks another server of the provider's kind, `api_key_name` names the environment variable
-        with another key.
+        `base_url` selects another server with the provider's protocol, and `api_key_name` the environment
+        variable with its key.
         """
         whose = self._whose
         origin = Origin(
@@ -98,7 +98,7 @@ class Client:
 
 
 class Stream:
-    """An answer under way. Iterate over its text; `answer` is there when that has ended."""
+    """An answer in progress. Iterate over its text; `answer` is available when the iteration has ended."""
 
     def __init__(self, pieces: AsyncGenerator[str | Answer[Any], None]) -> None:
         self._pieces = pieces
@@ -121,7 +121,7 @@ class Stream:
         return piece
 
     async def aclose(self) -> None:
-        """Stop listening; what was said until then is booked."""
+        """Stop the stream. The text received so far is charged."""
         await self._pieces.aclose()
 
     async def __aenter__(self) -> Self:
@@ -134,7 +134,7 @@ class Stream:
 
 
 class SyncClient:
-    """The same words without await, for code without an event loop and for handlers that run in a thread."""
+    """`Client` without `await`, for code without an event loop and for handlers that run in a thread."""
 
     def __init__(self, client: Client, run: Run) -> None:
         self._client = client
@@ -169,7 +169,7 @@ class SyncClient:
 
 
 class SyncStream:
-    """An answer under way: iterate over its text, then look at `answer`."""
+    """An answer in progress. Iterate over its text; `answer` is available when the iteration has ended."""
 
     def __init__(self, stream: Stream, run: Run) -> None:
         self._stream = stream

@@ -1,4 +1,4 @@
-"""`shiftboss ai`: ask, and look up what was asked, by whom, and what it cost."""
+"""`shiftboss ai`: ask models, and show calls, templates and limits."""
 
 from __future__ import annotations
 
@@ -25,31 +25,32 @@ app = typer.Typer(
     help="Ask AI models, and look up calls and limits.", add_completion=False, no_args_is_help=True
 )
 T = TypeVar("T")
-Model = Annotated[str | None, typer.Option("--model", "-m", help="a model of the settings, or a provider")]
-Tenant = Annotated[str | None, typer.Option(help="whose limits and budget count")]
+Model = Annotated[str | None, typer.Option("--model", "-m", help="a model from the settings, or a provider")]
 
 
 @app.command()
 def complete(
-    prompt: Annotated[str | None, typer.Argument(help="what to ask; - reads it from stdin")] = None,
+    prompt: Annotated[str | None, typer.Argument(help="the prompt; - reads it from stdin")] = None,
     model: Model = None,
     template: Annotated[str | None, typer.Option("--template", "-t", help="a prompt template")] = None,
     variable: Annotated[
         list[str] | None,
-        typer.Option("--var", "-v", metavar="NAME=VALUE", help="for the template; repeatable"),
+        typer.Option("--var", "-v", metavar="NAME=VALUE", help="a template variable; repeatable"),
     ] = None,
     system: Annotated[str | None, typer.Option(help="a system prompt")] = None,
     need: Annotated[
-        Literal["advanced", "standard", "basic"], typer.Option(help="how able a model")
+        Literal["advanced", "standard", "basic"], typer.Option(help="how capable a model to use")
     ] = "standard",
-    max_tokens: Annotated[int | None, typer.Option(min=1, help="the longest answer")] = None,
-    temperature: Annotated[float | None, typer.Option(min=0, max=2)] = None,
-    timeout: Annotated[float | None, typer.Option(min=0.001, help="seconds")] = None,
-    tenant: Tenant = None,
-    cache: Annotated[bool, typer.Option(help="take an answer that is known already")] = True,
+    max_tokens: Annotated[int | None, typer.Option(min=1, help="maximum length of the answer")] = None,
+    temperature: Annotated[
+        float | None, typer.Option(min=0, max=2, help="0 is the most likely answer")
+    ] = None,
+    timeout: Annotated[float | None, typer.Option(min=0.001, help="seconds for one call")] = None,
+    tenant: Annotated[str | None, typer.Option(help="the tenant whose limits and budget apply")] = None,
+    cache: Annotated[bool, typer.Option(help="use a cached answer if there is one")] = True,
     as_json: Json = False,
 ) -> None:
-    """Ask a model and print the answer as it comes.
+    """Ask a model and print the answer as it arrives.
 
     Example: shiftboss ai complete "Three names for a cat" --model openai
     """
@@ -95,7 +96,7 @@ def _variables(words: list[str]) -> dict[str, str]:
 
 @app.command()
 def embed(
-    texts: Annotated[list[str], typer.Argument(help="the texts")],
+    texts: Annotated[list[str], typer.Argument(help="the texts to embed")],
     model: Model = None,
     provider: Annotated[str | None, typer.Option(help="default: ai.embedding_provider")] = None,
 ) -> None:
@@ -111,7 +112,7 @@ def embed(
 
 @app.command()
 def models(as_json: Json = False) -> None:
-    """Show the models that can be asked: where they are served, and how much they can read."""
+    """Show the available models with their deployments and context windows."""
 
     async def look(ai: AI) -> list[dict[str, Any]]:
         plain = [(each.name, each, 1.0) for each in ai.router.providers.values()]
@@ -127,7 +128,7 @@ def models(as_json: Json = False) -> None:
 
 @app.command()
 def templates(as_json: Json = False) -> None:
-    """Show the prompt templates: version, variables, file."""
+    """Show the prompt templates with their versions, variables and files."""
     from shiftboss.extensions.ai.prompts import Prompts
     from shiftboss.model.settings import Settings
 
@@ -141,13 +142,15 @@ def templates(as_json: Json = False) -> None:
 
 @app.command()
 def calls(
-    task: Annotated[str | None, typer.Option(help="only those of this task id")] = None,
-    tenant: Tenant = None,
-    outcome: Annotated[str | None, typer.Option(help="ok, cached, malformed, declined, limited …")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=1000)] = 20,
+    task: Annotated[str | None, typer.Option(help="only calls of this task id")] = None,
+    tenant: Annotated[str | None, typer.Option(help="only calls of this tenant")] = None,
+    outcome: Annotated[
+        str | None, typer.Option(help="only calls with this outcome: ok, cached, malformed, limited …")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="maximum number of calls")] = 20,
     as_json: Json = False,
 ) -> None:
-    """Show the latest calls: to whom, for whom, what came of them and what they cost."""
+    """Show the latest calls with their provider, outcome, tokens and cost."""
     from shiftboss.cli.output import task_ids
 
     async def look(db: Database) -> list[Row]:
@@ -161,18 +164,18 @@ def calls(
 
 @app.command()
 def show(call: Annotated[str, typer.Argument(help="a call id, or its first characters")]) -> None:
-    """Show one call: prompt, answer, tokens, cost, latency."""
+    """Show one call as JSON: prompt, answer, tokens, cost and latency."""
     found = ask(lambda db: db.family(AIEngine).calls(prefix=call, limit=2))
     if not found:
-        raise NotFound(f"there is no call {call}", hint="`shiftboss ai calls` shows the latest")
+        raise NotFound(f"there is no call {call}", hint="run `shiftboss ai calls` to list the latest calls")
     if len(found) > 1:
-        raise UsageError(f"several calls begin with {call}", hint="give more characters")
+        raise UsageError(f"more than one call id begins with {call}", hint="give more characters")
     say_json({**found[0], "cost": float(found[0]["cost"])})
 
 
 @app.command()
 def limits(as_json: Json = False) -> None:
-    """Show what tenants, task types and keys may spend, and have spent today."""
+    """Show the limits of tenants, task types and keys, and their use today."""
     rows = [
         {**row, "spend_today": float(row["spend_today"])}
         for row in ask(lambda db: db.family(AIEngine).ai_limit_status())
@@ -184,12 +187,12 @@ def limits(as_json: Json = False) -> None:
 @app.command()
 def limit(
     scope: Annotated[Literal["tenant", "task_type", "key"], typer.Argument(help="tenant, task_type or key")],
-    name: Annotated[str, typer.Argument(help="which one; '*' is each one without a limit of its own")],
+    name: Annotated[str, typer.Argument(help="its name; '*' applies to each one without its own limit")],
     daily_budget: Annotated[float | None, typer.Option(min=0, help="US dollars a day (UTC)")] = None,
-    requests_per_minute: Annotated[int | None, typer.Option(min=1)] = None,
-    tokens_per_minute: Annotated[int | None, typer.Option(min=1)] = None,
+    requests_per_minute: Annotated[int | None, typer.Option(min=1, help="calls per minute")] = None,
+    tokens_per_minute: Annotated[int | None, typer.Option(min=1, help="tokens per minute")] = None,
 ) -> None:
-    """Limit a tenant, task type or key, for the whole fleet; without options the limit goes.
+    """Limit a tenant, task type or key for the whole fleet. Without options, remove its limits.
 
     Example: shiftboss ai limit tenant acme --daily-budget 5 --requests-per-minute 60
     """

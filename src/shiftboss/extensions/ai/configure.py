@@ -1,4 +1,4 @@
-"""From settings and environment to guarded providers. Keys stay in the SDK clients and go nowhere else."""
+"""Builds providers from settings and environment. Only the SDK clients hold the keys."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from shiftboss.extensions.ai.usage import UsageBuffer
 from shiftboss.model.errors import ConfigError
 
 LOCAL_TIMEOUT = 120.0
-NO_KEY = "none"  # SDKs insist on a key; servers of your own may ask for none
-# Other variables must not travel to an address that stands in a table.
+NO_KEY = "none"  # SDKs require a key, even for servers that need none
+# Other variables must never be sent to a base_url, which any role that may change ai.vectorizer can set.
 KEY_NAME = re.compile("[A-Z][A-Z0-9_]*_KEY")
 LIMITS = ("requests_per_minute", "tokens_per_minute", "daily_budget")
 PRICES = ("prompt_cost", "completion_cost", "embedding_cost")
@@ -38,7 +38,7 @@ Maker = Callable[[ProviderSettings, Mapping[str, str], str], Provider | None]
 
 
 def read_key(settings: ProviderSettings, environment: Mapping[str, str], *names: str) -> str | None:
-    """The key from the settings, its file, or the vendor's own variables."""
+    """Return the key from the settings, its file, or the vendor's own environment variables."""
     key = _read_key(settings, environment, *names)
     remember_secret(key)
     return key
@@ -56,7 +56,10 @@ def _read_file(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8").strip()
     except OSError as error:
-        raise ConfigError(f"cannot read the key file {path}: {error.strerror}") from error
+        raise ConfigError(
+            f"cannot read the key file {path}: {error.strerror}",
+            hint="check api_key_file and its permissions",
+        ) from error
 
 
 def _with_address(settings: ProviderSettings, environment: Mapping[str, str], name: str) -> ProviderSettings:
@@ -96,7 +99,7 @@ MAKERS: dict[str, Maker] = {"openai": make_openai, "azure": make_azure, "ollama"
 
 
 def configured(settings: AISettings, environment: Mapping[str, str] | None = None) -> dict[str, bool]:
-    """Every provider of the fallback order, and whether settings and environment are enough to use it."""
+    """Return each provider of the fallback order, and whether it has the key and address it needs."""
     environment = os.environ if environment is None else environment
     return {
         name: name == "local" or _make(name, settings, environment) is not None for name in settings.providers
@@ -109,7 +112,7 @@ def _make(name: str, settings: AISettings, environment: Mapping[str, str]) -> Pr
 
 
 class Builder:
-    """Makes the router of one engine."""
+    """Builds the router of one engine."""
 
     def __init__(
         self,
@@ -127,7 +130,7 @@ class Builder:
         self._recorder = Recorder(settings.record)
 
     async def router(self) -> Router:
-        """The configured ones of `ai.providers` in that order, and the models."""
+        """Return a router for the configured providers of `ai.providers`, in order, and the models."""
         built: list[Provider] = []
         for name in self._settings.providers:
             if name == "local":
@@ -138,15 +141,17 @@ class Builder:
         self._check_fallbacks(models)
         return Router(built, models)
 
-    async def elsewhere(self, wanted: Wanted) -> Provider:
-        """A provider with another address or key, and with a breaker and limits of its own.
+    async def custom(self, wanted: Wanted) -> Provider:
+        """Return a provider with another address or key, and with its own breaker and limits.
 
-        The configured key is never sent to another address: a user who may write `base_url` could read it
-        there.
+        The configured key is never sent to another address, where whoever set `base_url` could read it.
         """
         kind = wanted.provider or ""
         if kind not in MAKERS:
-            raise ConfigError(f"provider {kind!r} has neither an address nor a key")
+            raise ConfigError(
+                f"provider {kind!r} takes neither base_url nor api_key_name",
+                hint=f"use one of {', '.join(MAKERS)}",
+            )
         own: ProviderSettings = getattr(self._settings, kind)
         changes: dict[str, object] = {}
         if wanted.base_url:
@@ -158,23 +163,27 @@ class Builder:
         settings = own.model_copy(update=changes)
         provider = MAKERS[kind](settings, self._environment, f"{kind} at {where}{key}")
         if provider is None:
-            raise ConfigError(f"provider {kind!r} is not configured", hint="it needs an address")
+            raise ConfigError(f"provider {kind!r} is not configured", hint="set its key and address")
         return await self._guard(provider, settings)
 
     def _named_key(self, name: str) -> SecretStr:
         if not KEY_NAME.fullmatch(name):
             raise ConfigError(
-                f"{name!r} is not the name of a key", hint="name a variable like MY_EMBEDDING_API_KEY"
+                f"{name!r} is not a valid name for a key variable",
+                hint="use a variable whose name ends in _KEY, such as MY_EMBEDDING_API_KEY",
             )
         if not self._environment.get(name):
-            raise ConfigError(f"the environment variable {name} is not set", hint="set it where workers run")
+            raise ConfigError(f"the environment variable {name} is not set", hint="set it for the workers")
         return SecretStr(self._environment[name])
 
     def _check_fallbacks(self, models: Mapping[str, Model]) -> None:
         for model in models.values():
             for name in model.fallback:
                 if name not in models and name not in self._settings.providers:
-                    raise ConfigError(f"ai.models.{model.name}.fallback: there is no model {name!r}")
+                    raise ConfigError(
+                        f"ai.models.{model.name}.fallback: there is no model or provider {name!r}",
+                        hint=f"use one of {', '.join([*models, *self._settings.providers])}",
+                    )
 
     async def _model(self, name: str, model: ModelSettings) -> Model:
         deployments = []
@@ -185,36 +194,38 @@ class Builder:
             if provider is None:
                 raise ConfigError(
                     f"ai.models.{name}: deployment {number} has no key or address",
-                    hint="set api_key_env and base_url, or the section of its provider",
+                    hint=f"set api_key_env and base_url, or configure ai.{own.provider}",
                 )
             deployments.append(Deployment(await self._guard(provider, settings), own.weight))
         return Model(name, deployments, model.fallback)
 
     def _merged(self, model: ModelSettings, own: DeploymentSettings) -> ProviderSettings:
-        """The provider's section under what the deployment and the model say."""
+        """Return the provider's section, overridden by the settings of the deployment and the model."""
         base: ProviderSettings = getattr(self._settings, own.provider)
-        said = {
+        changes = {
             name: getattr(own, name)
             for name in ("api_version", "base_url", "timeout", "strict")
             if getattr(own, name) is not None
         }
-        said |= self._own_key(own)
+        changes |= self._own_key(own)
         limits = {name: getattr(own, name) for name in LIMITS}
         prices = {name: getattr(model, name) for name in PRICES}
         shape = {"context_window": model.context_window, "embedding_dimensions": model.embedding_dimensions}
         names = {"model": own.model, "embedding_model": own.model, "enabled": True}
-        return base.model_copy(update=said | limits | prices | shape | names)
+        return base.model_copy(update=changes | limits | prices | shape | names)
 
     def _own_key(self, own: DeploymentSettings) -> dict[str, object]:
-        """The key of a vendor never goes to another server; one that wants none gets a word."""
+        """Return the key of a deployment. A vendor's key is never sent to another server."""
         if own.api_key_env is not None:
             key = self._environment.get(own.api_key_env)
             if not key:
-                raise ConfigError(f"the variable {own.api_key_env} with an AI key is not set")
+                raise ConfigError(
+                    f"the environment variable {own.api_key_env} is not set", hint="set it to the API key"
+                )
             return {"api_key": SecretStr(key), "api_key_file": None}
         if own.api_key is not None or own.api_key_file is not None:
             return {"api_key": own.api_key, "api_key_file": own.api_key_file}
-        return {"api_key": SecretStr("none")} if own.base_url is not None else {}
+        return {"api_key": SecretStr(NO_KEY)} if own.base_url is not None else {}
 
     async def _guard(self, provider: Provider, own: ProviderSettings) -> Provider:
         settings = self._settings

@@ -1,4 +1,4 @@
-"""The engine: answers from the cache or a provider; equal questions asked at once are sent once."""
+"""Answers requests from the cache or a provider, and sends identical concurrent requests only once."""
 
 from __future__ import annotations
 
@@ -41,14 +41,15 @@ if TYPE_CHECKING:
 CLAIM_LEASE = 90.0
 FIRST_LOOK = 0.05
 LONGEST_LOOK = 1.0
-MOST_BATCHERS = 500  # one per model and origin
+MAX_BATCHERS = 500  # one per model and origin
 
 
 class AI(Client):
-    """`async with await AI.open(settings, db) as ai: answer = await ai.complete("...")`
+    """Asks AI models: `async with await AI.open(settings, db) as ai: answer = await ai.complete("...")`.
 
-    With a database, breaker, limits and budgets hold for the whole fleet, and nothing is called while it is
-    away. Without one they hold for this process only, and nothing is cached (unless Redis is configured).
+    With a database, the circuit breakers, limits and budgets apply to the whole fleet, and no provider is
+    called while the database is unavailable. Without one, they apply to this process only, and nothing is
+    cached unless Redis is configured.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class AI(Client):
         self._recorder = Recorder(settings.record)
         self._prompts = Prompts(settings.prompts)
         self._batchers: dict[tuple[Wanted, Origin], Batcher] = {}
-        self._elsewhere: dict[Wanted, Fallback] = {}
+        self._custom: dict[Wanted, Fallback] = {}
         self._routing = asyncio.Lock()
         self._under_way: dict[str, asyncio.Task[tuple[Reply, bool]]] = {}
 
@@ -83,9 +84,11 @@ class AI(Client):
         directory: Path | None = None,
         shared: AIEngine | None = None,
     ) -> AI:
-        """`directory` keeps what calls cost while the database is away; by default in the data directory.
+        """Open an engine.
 
-        `shared` stands in for the database where a coordinator does; it has no cache.
+        `directory` stores the cost of calls while the database is unavailable; the default is a subdirectory
+        of the data directory. `shared` replaces the database for workers that reach it through a coordinator;
+        such an engine has no PostgreSQL cache.
         """
         settings = settings or AISettings()
         environment = os.environ if environment is None else environment
@@ -116,14 +119,14 @@ class AI(Client):
 
     @property
     def cache_use(self) -> CacheUse:
-        """Hits and misses of this process."""
+        """The cache hits and misses of this process."""
         return self._usage_buffer.total
 
     def inquiry(self, prompt: str | None, schema: type[BaseModel] | None, ask: Ask) -> Inquiry:
         return inquiry(prompt, schema, ask, self._prompts)
 
     async def answer(self, asked: Inquiry) -> Answer[Any]:
-        """As `complete`, for a question that is made already."""
+        """Return the answer to a prepared request."""
         route, name = self._router.route(asked.need, asked.model)
         if not asked.cached:
             return _answer(asked, await self._ask(asked, route), cached=False)
@@ -133,7 +136,7 @@ class AI(Client):
         return _answer(asked, reply, cached=cached)
 
     async def pieces(self, asked: Inquiry) -> AsyncGenerator[str | Answer[Any], None]:
-        """As `stream`, for a question that is made already."""
+        """Yield the text of the answer to a prepared request in pieces, then the `Answer`."""
         route, name = self._router.route(asked.need, asked.model)
         key, kind = asked.key(name), asked.chat.origin.task_type
         if asked.cached and (taken := await self._cache.take(key, kind, None)).value is not None:
@@ -154,7 +157,7 @@ class AI(Client):
             raise Defer(error.reason, error.seconds, hint=str(error)) from None
 
     async def _once(self, key: str, asked: Inquiry, route: Fallback) -> tuple[Reply, bool]:
-        """Identical requests under way in this process share one call, if one budget pays for them."""
+        """Share one call among identical concurrent requests of the same tenant and key in this process."""
         origin = asked.chat.origin
         place = f"{key}\0{origin.tenant}\0{origin.key}"
         task = self._under_way.get(place)
@@ -163,17 +166,17 @@ class AI(Client):
             task = asyncio.create_task(self._look_up_or_ask(key, asked, route))
             self._under_way[place] = task
             task.add_done_callback(lambda done: self._finished(place, done))
-        # Shielded: one caller's deadline must not take the answer from the others.
+        # Shielded: a caller that reaches its deadline must not cancel the call for the others.
         reply, cached = await asyncio.shield(task)
         return reply, cached or shared
 
     def _finished(self, place: str, task: asyncio.Task[tuple[Reply, bool]]) -> None:
         self._under_way.pop(place, None)
         if not task.cancelled():
-            task.exception()  # seen, even if every caller has been cancelled meanwhile
+            task.exception()  # retrieve it: if all callers were cancelled, asyncio would log it as unhandled
 
     async def _look_up_or_ask(self, key: str, asked: Inquiry, route: Fallback) -> tuple[Reply, bool]:
-        # A local answer is cheaper than the bookkeeping that keeps the fleet from making it twice.
+        # Computing a local answer twice is cheaper than coordinating with the fleet.
         lease = None if route.providers[0].name == LAST_RESORT else CLAIM_LEASE
         kind, pause = asked.chat.origin.task_type, FIRST_LOOK
         while (taken := await self._cache.take(key, kind, lease)).state == "wait":
@@ -197,7 +200,7 @@ class AI(Client):
             raise Defer(error.reason, error.seconds, hint=str(error)) from None
 
     async def _keep(self, key: str, asked: Inquiry, reply: Reply, route: Fallback) -> None:
-        """Half an answer is kept for nobody."""
+        """Cache the reply, unless it was truncated."""
         kind = asked.chat.origin.task_type
         if asked.cached and reply.finish_reason != "length":
             stand_in = reply.provider not in route.primary
@@ -214,7 +217,6 @@ class AI(Client):
             self._usage_buffer.record(record_of(reply.provider, call, hit))
 
     async def vectors(self, texts: Sequence[str], wanted: Wanted, origin: Origin) -> Embeddings:
-        """As `embed`."""
         if not texts:
             raise ValueError("embed needs at least one text")
         batcher = await self._batcher(wanted, origin)
@@ -225,7 +227,7 @@ class AI(Client):
 
     async def _batcher(self, wanted: Wanted, origin: Origin) -> Batcher:
         if (wanted, origin) not in self._batchers:
-            if len(self._batchers) >= MOST_BATCHERS:
+            if len(self._batchers) >= MAX_BATCHERS:
                 self._batchers.pop(next(iter(self._batchers)))
             route, name, model = await self._route(wanted)
 
@@ -240,15 +242,15 @@ class AI(Client):
         return self._batchers[wanted, origin]
 
     async def _route(self, wanted: Wanted) -> tuple[Fallback, str, str | None]:
-        """The providers, a name for what they make, and the model to ask them for."""
+        """Return the providers, a cache name for their vectors, and the model to request."""
         provider = wanted.provider or self._settings.embedding_provider
-        if not wanted.elsewhere:
+        if not wanted.custom:
             return self._router.embedding_route(provider, wanted.model)
         place = wanted._replace(provider=provider, model=None, dimensions=None)
         async with self._routing:
-            if place not in self._elsewhere:
-                self._elsewhere[place] = Fallback([await self._builder.elsewhere(place)])
-        route = self._elsewhere[place]
+            if place not in self._custom:
+                self._custom[place] = Fallback([await self._builder.custom(place)])
+        route = self._custom[place]
         return route, f"{route.providers[0].name}:{wanted.model or route.embedding_model}", wanted.model
 
     async def close(self) -> None:
@@ -259,7 +261,7 @@ class AI(Client):
             await self._settler.close()
         await self._usage_buffer.close()
         await self._cache.close()
-        for provider in (*self._router.everybody(), *self._elsewhere.values()):
+        for provider in (*self._router.all_providers(), *self._custom.values()):
             await provider.close()
 
     async def __aenter__(self) -> AI:

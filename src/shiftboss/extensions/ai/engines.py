@@ -1,4 +1,4 @@
-"""One engine per open database or coordinator, opened on first use and closed with it."""
+"""Opens one engine per database or coordinator on first use, and closes it with its backend."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from shiftboss.db import Database
-from shiftboss.extensions.ai.admission import AWAY_SECONDS
+from shiftboss.extensions.ai.admission import UNAVAILABLE_SECONDS
 from shiftboss.extensions.ai.engine import AI
 from shiftboss.extensions.ai.remote import RemoteEngine
 from shiftboss.extensions.ai.settings import AISettings
@@ -18,7 +18,7 @@ _opening: WeakKeyDictionary[Any, asyncio.Task[AI]] = WeakKeyDictionary()
 
 
 async def engine_of(backend: Any) -> AI:
-    """The engine of this database or coordinator, with the settings of this process."""
+    """Return the engine for this database or coordinator, with the settings of this process."""
     opening = _opening.get(backend)
     if opening is None or (opening.done() and (opening.cancelled() or opening.exception() is not None)):
         opening = _opening[backend] = asyncio.create_task(_open(backend))
@@ -32,7 +32,7 @@ async def _open(backend: Any) -> AI:
             ai = await AI.open(settings, backend)
         else:
             ai = await AI.open(settings, shared=RemoteEngine(backend))
-    except DatabaseUnavailable as error:  # as for a call: it is put off, and no attempt is spent
-        raise Defer("the database does not answer", AWAY_SECONDS, hint=error.hint) from error
+    except DatabaseUnavailable as error:  # defer the task without spending an attempt, as for a call
+        raise Defer("the database does not answer", UNAVAILABLE_SECONDS, hint=error.hint) from error
     backend.on_close(ai.close)
     return ai

@@ -1,4 +1,4 @@
-"""What can go wrong with a provider, told apart by what must happen next."""
+"""Errors of providers, one class per reaction that they need."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from shiftboss.extensions.ai.secrets import redact
 from shiftboss.model.errors import ShiftbossError
 from shiftboss.model.task import storable
 
-LONGEST = 500
+MAX_LENGTH = 500
 
 
 class ProviderError(ShiftbossError):
     """A provider did not answer; the next one in the fallback order is asked.
 
-    `usage` is what it billed all the same; None means that nobody knows, and the estimate counts.
-    `of_request` tells whether the request is to blame: then the same request fails again, others need not.
+    `usage` is what the provider billed nevertheless; None means unknown, and the estimate counts.
+    `of_request` says that the request caused the error: repeating it fails again, other requests may succeed.
     """
 
     of_request = False
@@ -24,16 +24,16 @@ class ProviderError(ShiftbossError):
     def __init__(
         self, provider: str, message: str, *, hint: str | None = None, usage: Usage | None = None
     ) -> None:
-        # Redacted before it is cut: half a key is a secret, too.
-        super().__init__(f"{provider}: {redact(storable(message))[:LONGEST]}", hint=hint)
+        # Redact before cutting: a part of a key must not remain.
+        super().__init__(f"{provider}: {redact(storable(message))[:MAX_LENGTH]}", hint=hint)
         self.provider = provider
         self.usage: Usage | None = usage or Usage()
 
 
 class Unavailable(ProviderError):
-    """Server error, timeout or broken connection: tried again, and counted by the circuit breaker.
+    """A server error, timeout or broken connection; retried, and counted by the circuit breaker.
 
-    `billed`: the request had reached the server, which may bill an answer that never arrived.
+    `billed` says that the server received the request, so it may bill an answer that never arrived.
     """
 
     def __init__(self, provider: str, message: str, *, billed: bool = False) -> None:
@@ -43,27 +43,27 @@ class Unavailable(ProviderError):
 
 
 class Refused(ProviderError):
-    """The key or the model is not accepted: not tried again, and counted by the circuit breaker."""
+    """The provider does not accept the key or the model; not retried, and counted by the circuit breaker."""
 
 
 class Unsuitable(ProviderError):
-    """The provider cannot do this request at all: not tried again, and not the provider's failure."""
+    """The provider does not support the request; not retried, and not counted by the circuit breaker."""
 
     of_request = True
 
 
 class TooLong(Unsuitable):
-    """The request does not fit into the model's context window; a larger model may take it."""
+    """The request exceeds the model's context window; a larger model may accept it."""
 
 
 class Declined(ProviderError):
-    """The model or a content filter said no. Billed; the same model is not asked again."""
+    """The model or a content filter declined to answer. Billed; the same model is not asked again."""
 
     of_request = True
 
 
 class Truncated(ProviderError):
-    """The answer hit the limit of tokens before it was whole. Billed; the same model is not asked again."""
+    """The answer was cut off at the token limit. Billed; the same model is not asked again."""
 
     of_request = True
 
@@ -83,27 +83,27 @@ class Exhausted(ProviderError):
     """Every provider of a fallback order failed."""
 
     def __init__(self, errors: Sequence[ProviderError]) -> None:
-        told = "; ".join(str(error) for error in errors) or "no provider can do this"
-        super().__init__("fallback", told, hint="see `shiftboss providers`")
+        message = "; ".join(str(error) for error in errors) or "no provider supports this request"
+        super().__init__("fallback", message, hint="run `shiftboss providers`")
         self.errors = tuple(errors)
         self.of_request = bool(errors) and all(error.of_request for error in errors)
 
 
 class Held(ProviderError):
-    """The provider may not be asked now: its circuit is open, a limit is reached or a budget is spent."""
+    """The provider cannot be called now: its circuit is open, a limit is reached or a budget is spent."""
 
     def __init__(self, provider: str, reason: str, seconds: float) -> None:
-        super().__init__(provider, f"{reason}, free again in {seconds:.1f} s")
+        super().__init__(provider, f"{reason}, available again in {seconds:.1f} s")
         self.reason = redact(reason)
         self.seconds = seconds
 
 
 class Limited(Held):
-    """The provider itself said "too many requests"."""
+    """The provider answered with 429, "too many requests"."""
 
     def __init__(self, provider: str, seconds: float) -> None:
         super().__init__(provider, "rate limited", seconds)
 
 
 class Unadmitted(Held):
-    """The database, which keeps the budgets, cannot be asked: nothing that costs money is called."""
+    """The database, which holds the budgets, is unavailable, so no provider that costs money is called."""

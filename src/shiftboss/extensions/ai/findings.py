@@ -1,4 +1,4 @@
-"""What `shiftboss doctor` says about AI providers."""
+"""Findings of `shiftboss doctor` about AI providers."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ async def providers(db: Database, settings: Settings) -> list[Finding]:
     findings = []
     for row in await db.family(AIEngine).ai_provider_status():
         circuit = row.get("circuit") or row.get("state")
-        if circuit == "half-open":  # an open one is found by a rule
-            message = (
-                f"the circuit of {row['provider']} is {circuit}: {row.get('last_error') or 'no error kept'}"
-            )
-            advice = "it closes by itself once a call succeeds"
+        if circuit == "half-open":  # the rule circuit_open reports an open circuit
+            error = row.get("last_error") or "no error recorded"
+            message = f"the circuit of {row['provider']} is {circuit}: {error}"
+            advice = "it closes when the next call succeeds"
             command = "shiftboss providers"
             findings.append(Finding("warning", "providers", message, advice, command=command))
     ready = [name for name, usable in configured(AISettings.of(settings)).items() if usable]

@@ -1,4 +1,4 @@
-"""A provider behind its admissions: called under a deadline, retried, validated and accounted for."""
+"""Wraps a provider with admission, deadlines, retries, validation and accounting."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ from shiftboss.extensions.ai.settings import RetrySettings
 
 AnswerT = TypeVar("AnswerT", Reply, Embeddings)
 EMBEDDING = "embedding_generation"
-EXPECTED_ANSWER = 400  # tokens, where the caller gives no max_tokens
-WORDS: tuple[tuple[type[ProviderError], str], ...] = (
+EXPECTED_ANSWER = 400  # tokens, if the caller gives no max_tokens
+OUTCOMES: tuple[tuple[type[ProviderError], str], ...] = (
     (Unavailable, "unavailable"), (Refused, "refused"), (Held, "limited"), (Malformed, "malformed"),
     (Declined, "declined"), (Truncated, "truncated"), (ProviderError, "unsuitable"),
 )  # fmt: skip
 
 
 class Guarded:
-    """Itself a provider; `Reply.payload` is validated, with a schema a model of it as plain data."""
+    """A provider whose calls are admitted, retried and recorded, and whose replies are validated."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class Guarded:
         return self._provider.latency
 
     async def complete(self, chat: Chat) -> Reply:
-        """A malformed answer is asked for once more, with the error shown to the model."""
+        """Return the reply; if it does not satisfy the schema, ask the model once to correct it."""
         self._require_room(chat)
         try:
             return await self._complete(chat)
@@ -109,7 +109,7 @@ class Guarded:
         return await self._try(lambda: self._call(chat), ask, prompt)
 
     async def stream(self, chat: Chat) -> AsyncGenerator[str | Reply, None]:
-        """Tried again as long as nothing has come; after that an error ends the stream."""
+        """Yield the reply in pieces. Only failures before the first piece are retried."""
         self._require_room(chat)
         for attempt in range(self._retry.attempts):
             begun = False
@@ -141,13 +141,13 @@ class Guarded:
             outcome = self._failure(ticket.call, error, started, prompt)
             raise
         finally:
-            if outcome is None:  # nobody listens any more: what was said until then is billed
-                said = self.cost.of(ticket.call.estimate.prompt_tokens, estimate_tokens(text))
-                outcome = Outcome("cancelled", time.perf_counter() - started, said, prompt=prompt)
+            if outcome is None:  # the caller stopped reading; the provider bills the text so far
+                usage = self.cost.of(ticket.call.estimate.prompt_tokens, estimate_tokens(text))
+                outcome = Outcome("cancelled", time.perf_counter() - started, usage, prompt=prompt)
             await self._settle(ticket, outcome)
 
     async def _pieces(self, chat: Chat) -> AsyncGenerator[str | Reply, None]:
-        """The provider's, under one deadline for all of them."""
+        """Yield the provider's pieces under one deadline for the whole stream."""
         seconds = chat.timeout or self._timeout
         ends = asyncio.get_running_loop().time() + seconds
         async with aclosing(self._provider.stream(chat)) as pieces:
@@ -178,7 +178,7 @@ class Guarded:
                 if len(made) != len(texts):
                     raise Malformed(self.name, f"{len(made)} vectors for {len(texts)} texts", "", made.usage)
             except Malformed as error:
-                error.of_request = False  # no text makes an answer unreadable: it is the server, or a proxy
+                error.of_request = False  # an unreadable response is the fault of the server or a proxy
                 raise
             return made
 
@@ -192,7 +192,7 @@ class Guarded:
         window = self.context_window
         need = chat.prompt_tokens + (chat.max_tokens or 0)
         if window is not None and need > window:
-            raise TooLong(self.name, f"about {need} tokens do not fit into the context window of {window}")
+            raise TooLong(self.name, f"about {need} tokens exceed the context window of {window}")
 
     def _call(self, chat: Chat) -> Call:
         estimate = self.cost.of(chat.prompt_tokens, chat.max_tokens or EXPECTED_ANSWER)
@@ -218,7 +218,7 @@ class Guarded:
         started = time.perf_counter()
         trouble: ProviderError
         try:
-            # The SDK's timeout is per read: a server that drips one byte a second would never meet it.
+            # The SDK's timeout applies to each read: a server that sends a byte a second never exceeds it.
             async with asyncio.timeout(call.timeout):
                 answer = await ask()
         except TimeoutError:
@@ -226,8 +226,8 @@ class Guarded:
         except ProviderError as error:
             trouble = error
         except BaseException:
-            gone = Outcome("cancelled", time.perf_counter() - started, call.estimate, prompt=prompt)
-            await self._settle(ticket, gone)
+            cancelled = Outcome("cancelled", time.perf_counter() - started, call.estimate, prompt=prompt)
+            await self._settle(ticket, cancelled)
             raise
         else:
             await self._settle(ticket, self._success(answer, started, prompt))
@@ -248,9 +248,9 @@ class Guarded:
                 "gen_ai.usage.input_tokens": outcome.usage.prompt_tokens,
                 "gen_ai.usage.output_tokens": outcome.usage.completion_tokens,
             },
-            None if outcome.word == "ok" else outcome.word,
+            None if outcome.status == "ok" else outcome.status,
         )
-        # What was spent is written down even if the task that spent it is being cancelled.
+        # Record the cost even if the task is being cancelled.
         await asyncio.shield(self._admission.settle(ticket, outcome))
 
     def _success(self, answer: Reply | Embeddings, started: float, prompt: Any) -> Outcome:
@@ -264,10 +264,10 @@ class Guarded:
         )  # fmt: skip
 
     def _failure(self, call: Call, error: ProviderError, started: float, prompt: Any) -> Outcome:
-        word = next(word for kind, word in WORDS if isinstance(error, kind))
+        status = next(status for kind, status in OUTCOMES if isinstance(error, kind))
         said = error.answer if isinstance(error, Malformed) else ""
         return Outcome(
-            word, time.perf_counter() - started, call.estimate if error.usage is None else error.usage,
+            status, time.perf_counter() - started, call.estimate if error.usage is None else error.usage,
             error=str(error), retry_after=error.seconds if isinstance(error, Held) else None, prompt=prompt,
             answer=self._recorder.answer(Reply(said, call.model)) if said and prompt is not None else None,
         )  # fmt: skip

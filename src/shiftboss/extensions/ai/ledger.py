@@ -1,4 +1,4 @@
-"""What calls cost, on local disk until the database has it: not even the death of the process loses it."""
+"""Stores the cost of calls on disk until the database has it, so that a killed process loses nothing."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from shiftboss.log import get_logger
 
 log = get_logger(__name__)
 Entry = dict[str, Any]
-ROOMY = 1024 * 1024  # bytes of settled entries, after which the file is written again
+REWRITE_SIZE = 1024 * 1024  # bytes at which the file is rewritten without settled entries
 
 
 class Ledger:
-    """One file per process in a directory that the processes of a host share; private to the user.
+    """One file of JSON lines per process, in a directory that the user's processes on a host share.
 
-    Entries are lines; an entry whose `call_id` is settled stays in the file until nothing else is in it.
-    Settling twice is harmless, so a line too many does no harm.
+    Settled entries stay in the file until all are settled or it reaches `REWRITE_SIZE`. A process that
+    takes the file over may settle them again, which has no effect.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -36,7 +36,7 @@ class Ledger:
         self._size = 0
 
     def note(self, entry: Entry) -> None:
-        """Outlives the process from here on; `sync` makes it outlive the machine."""
+        """Write an entry. It survives a crash of the process, and after `sync` a crash of the machine."""
         if self._file is None:
             self._file = os.fdopen(os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_APPEND, 0o600), "ab", 0)
         line = orjson.dumps(entry, default=str) + b"\n"
@@ -48,8 +48,8 @@ class Ledger:
             os.fsync(self._file.fileno())
 
     def settled(self, waiting: Mapping[str, Entry]) -> None:
-        """All but these are settled."""
-        if self._file is None or (waiting and self._size < ROOMY):
+        """Drop all entries except `waiting`."""
+        if self._file is None or (waiting and self._size < REWRITE_SIZE):
             return
         self._file.truncate(0)
         self._size = 0
@@ -57,8 +57,8 @@ class Ledger:
             self.note(entry)
 
     def left_behind(self) -> Iterator[Entry]:
-        """Takes over the entries of processes that are gone; each is noted here before its file goes."""
-        # Also those with a lock and no calls: killed while all was well.
+        """Take over the entries of processes that have ended, and delete their files."""
+        # Include lock files without entries: a process that was killed leaves its lock file behind.
         for path in sorted({each.with_suffix(".calls") for each in self._directory.glob("*.*")}):
             if path == self._path or (lock := _lock(path)) is None:
                 continue
@@ -71,7 +71,7 @@ class Ledger:
             lock.close()
 
     def close(self) -> None:
-        """Give up the lock; what is not settled is left for the next process."""
+        """Release the lock; the next process takes over the entries that are not settled."""
         if self._file is not None:
             self._file.close()
             if self._size == 0:
@@ -82,7 +82,7 @@ class Ledger:
 
 
 def _lock(path: Path) -> IO[str] | None:
-    """Held as long as it is open, however its process ends. None: another process has it."""
+    """Return the lock, held until it is closed or the process ends, or None if another process holds it."""
     name = path.with_suffix(".lock")
     while True:
         lock = name.open("w")
@@ -95,16 +95,16 @@ def _lock(path: Path) -> IO[str] | None:
         except BlockingIOError:
             lock.close()
             return None
-        lock.close()  # its former owner has just removed it
+        lock.close()  # the previous owner has just removed the file
 
 
 def _read(path: Path) -> Iterator[Entry]:
-    """The last line may be half written, by a process that was killed."""
+    """Yield the valid entries. A process that was killed may have left its last line incomplete."""
     for line in path.read_bytes().splitlines() if path.exists() else []:
         try:
             entry = orjson.loads(line)
             known = {"call_id": str(UUID(entry["call_id"])), "noted_at": float(entry["noted_at"])}
         except (ValueError, KeyError, TypeError, AttributeError):
-            log.error("a kept AI call cannot be read and is left out", file=str(path))
+            log.error("skipping an unreadable AI spend entry", file=str(path))
             continue
         yield entry | known

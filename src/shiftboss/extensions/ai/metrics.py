@@ -1,4 +1,4 @@
-"""Prometheus metrics of AI calls. Labels are providers: as many as the settings name."""
+"""Prometheus metrics of AI calls, labelled by provider."""
 
 from __future__ import annotations
 
@@ -15,16 +15,18 @@ CIRCUITS = {"closed": 0, "half-open": 1, "open": 2}
 
 
 async def calls(db: Database) -> list[Metric]:
-    """Calls, errors, tokens and cost so far, breaker and budget of each provider; hits of the cache."""
-    made = CounterMetricFamily("ai_calls", "AI calls that were made", labels=["provider"])
+    """Return calls, errors, tokens, cost, circuit and budget of each provider, and use of the cache."""
+    made = CounterMetricFamily("ai_calls", "AI calls made", labels=["provider"])
     failed = CounterMetricFamily("ai_errors", "AI calls that failed", labels=["provider"])
-    tokens = CounterMetricFamily("ai_tokens", "Tokens that were used", labels=["provider", "kind"])
-    cost = CounterMetricFamily("ai_cost_dollars", "What calls have cost", labels=["provider"])
+    tokens = CounterMetricFamily("ai_tokens", "Tokens used by AI calls", labels=["provider", "kind"])
+    cost = CounterMetricFamily("ai_cost_dollars", "Cost of AI calls in US dollars", labels=["provider"])
     circuit = GaugeMetricFamily(
-        "ai_circuit_state", "Breaker: 0 closed, 1 half-open, 2 open", labels=["provider"]
+        "ai_circuit_state", "Circuit: 0 closed, 1 half-open, 2 open", labels=["provider"]
     )
-    left = GaugeMetricFamily("ai_budget_left_dollars", "Left of the day's budget", labels=["provider"])
-    used = GaugeMetricFamily("ai_budget_used_ratio", "Spent of the day's budget", labels=["provider"])
+    left = GaugeMetricFamily(
+        "ai_budget_left_dollars", "Unspent part of the daily budget", labels=["provider"]
+    )
+    used = GaugeMetricFamily("ai_budget_used_ratio", "Spent share of the daily budget", labels=["provider"])
     for row in await db.family(AIEngine).ai_totals():
         who = [row["provider"]]
         made.add_metric(who, row["calls"])
@@ -39,6 +41,6 @@ async def calls(db: Database) -> list[Metric]:
     hits, misses = await db.family(AIEngine).ai_cache_totals()
     return [
         made, failed, tokens, cost, circuit, left, used,
-        CounterMetricFamily("ai_cache_hits", "Answers that came from the cache", value=hits),
-        CounterMetricFamily("ai_cache_misses", "Answers that the cache did not have", value=misses),
+        CounterMetricFamily("ai_cache_hits", "Lookups that the AI cache answered", value=hits),
+        CounterMetricFamily("ai_cache_misses", "Lookups that the AI cache could not answer", value=misses),
     ]  # fmt: skip

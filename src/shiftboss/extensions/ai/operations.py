@@ -12,13 +12,13 @@ Scope = Literal["tenant", "task_type", "key"]
 
 
 class AIOperations(Audited):
-    """Limit what tenants, task types and keys may spend."""
+    """Sets the limits of tenants, task types and keys."""
 
     async def set_ai_limit(
         self, who: Principal, scope: Scope, name: str, *, daily_budget: float | None = None,
         requests_per_minute: int | None = None, tokens_per_minute: int | None = None,
     ) -> None:  # fmt: skip
-        """Set the limits of one; without any, it has none."""
+        """Set the limits of a tenant, task type or key; without any, remove them."""
         figures = {
             "daily_budget": daily_budget,
             "requests_per_minute": requests_per_minute,

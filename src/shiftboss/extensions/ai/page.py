@@ -1,4 +1,4 @@
-"""AI providers: circuit, limits, spend, latency, and how well the cache works."""
+"""The page of AI providers: circuit, limits, spend, latency and cache hit rates."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shiftboss.extensions.ai.store import AIEngine
 
 
 async def view(visit: Visit) -> Context:
-    """Providers that the fleet has used, and those of the settings that wait for their first call."""
+    """Return the providers that the fleet has used, and configured providers without calls."""
     engine, here = visit.admin.reads.family(AIEngine), await visit.admin.use(SharedAI).providers()
     used = {row["provider"]: row for row in await engine.ai_provider_status()}
     rows = [used.get(name, {"provider": name}) | {"here": ready} for name, ready in here.items()]

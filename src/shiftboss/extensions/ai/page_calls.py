@@ -1,4 +1,4 @@
-"""AI calls: who asked whom, what came of it, and what it cost; one call with its prompt and answer."""
+"""The pages of AI calls: the list, and one call with its prompt and answer."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def view_one(visit: Visit) -> Context:
     id = parse_id(visit.params["id"], "call")
     call = await visit.admin.db.family(AIEngine).call(id)
     if call is None:
-        raise NotFound(f"there is no call {id}", hint="calls are deleted after a while")
+        raise NotFound(f"there is no call {id}", hint="calls are deleted after 30 days")
     hide = visit.hides
     return {
         "call": call,
@@ -60,7 +60,7 @@ async def view_one(visit: Visit) -> Context:
 
 
 def messages(prompt: Any) -> list[dict[str, str]]:
-    """The conversation: who said what."""
+    """Return the messages of a prompt, each with its role and text."""
     found = prompt.get("messages") if isinstance(prompt, dict) else prompt
     if not isinstance(found, list):
         return [] if prompt is None else [{"role": "prompt", "text": text(prompt)}]

@@ -1,4 +1,4 @@
-"""What tenants, task types and keys may spend on AI calls, and have spent today."""
+"""The page of AI limits for tenants, task types and keys, with their use today."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _named(arg: str) -> tuple[Scope, str]:
     scope, _, name = arg.partition(" ")
     if scope not in SCOPES or not name.strip():
         raise UsageError(
-            "which tenant, task type or key?", hint="give its name, or * for each one without a limit"
+            "the tenant, task type or key has no name", hint="enter a name, or * for each one without a limit"
         )
     return cast(Scope, scope), name.strip()
 
@@ -51,17 +51,17 @@ async def _set(visit: Visit, form: Form) -> str:
     budget = form.amount("daily_budget")
     requests, tokens = form.figure("requests_per_minute"), form.figure("tokens_per_minute")
     if budget is None and not requests and not tokens:
-        raise UsageError("at least one limit is needed", hint="Remove takes the limits away")
+        raise UsageError("at least one limit is needed", hint="press Remove to remove all limits")
     await visit.admin.use(AIOperations).set_ai_limit(
         visit.who, scope, name, daily_budget=budget, requests_per_minute=requests, tokens_per_minute=tokens
     )
-    return f"the limits of {SCOPES[scope]} {name} are set"
+    return f"limits of {SCOPES[scope]} {name} saved"
 
 
 async def _remove(visit: Visit, form: Form) -> str:
     scope, name = _named(form.arg)
     await visit.admin.use(AIOperations).set_ai_limit(visit.who, scope, name)
-    return f"{SCOPES[scope]} {name} has no limit any more"
+    return f"limits of {SCOPES[scope]} {name} removed"
 
 
 PAGES = (

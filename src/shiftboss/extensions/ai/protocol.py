@@ -1,4 +1,4 @@
-"""The provider protocol: what is asked, what comes back, and what every provider can do and costs."""
+"""The provider protocol: requests, replies, and the capabilities and costs of a provider."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from pydantic import BaseModel
 
 Vectors = npt.NDArray[np.float32]
 Message = dict[str, Any]
-MOST_TOKENS = 2**31 - 1
+MAX_TOKENS = 2**31 - 1  # PostgreSQL's int
 ValueT = TypeVar("ValueT")
 
 
 class Need(StrEnum):
-    """How much language understanding a request wants; it decides which provider is asked first."""
+    """How capable a model the request needs; it decides which provider is asked first."""
 
     ADVANCED = "advanced"
     STANDARD = "standard"
@@ -35,7 +35,7 @@ class Capability(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """On whose behalf a call is made; limits and spend go by it."""
+    """The task, tenant and key that a call is made for; limits and spend are counted for them."""
 
     task_type: str
     task_id: UUID | None = None
@@ -47,7 +47,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A function that the model may ask for; `parameters` is the JSON schema of its arguments."""
+    """A function that the model may request; `parameters` is the JSON schema of its arguments."""
 
     name: str
     description: str
@@ -61,7 +61,7 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """The model wants this function called with these arguments."""
+    """A request of the model to call a function with these arguments."""
 
     id: str
     name: str
@@ -75,10 +75,10 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Chat:
-    """One question as a provider gets it: the messages, and what the answer must be like.
+    """One request to a provider: the messages, and requirements for the answer.
 
-    `name` is the template's, or the task type: the local provider picks its analyser by it and works on the
-    variable `content`.
+    `name` is the name of the template, or the task type. The local provider chooses its analyser by it and
+    analyses the variable `content`.
     """
 
     messages: tuple[Message, ...]
@@ -102,9 +102,9 @@ class Chat:
         asked = estimate_tokens(orjson.dumps(self.messages, default=str).decode() + extra)
         return asked + (_schema_tokens(self.schema) if self.schema is not None else 0)
 
-    def correction(self, answer: str, error: str, words: str) -> Chat:
-        """The same once more, with the bad answer and what was wrong with it."""
-        more = ({"role": "assistant", "content": answer}, {"role": "user", "content": words})
+    def correction(self, answer: str, request: str) -> Chat:
+        """Return this chat continued with the invalid answer and a request to correct it."""
+        more = ({"role": "assistant", "content": answer}, {"role": "user", "content": request})
         return replace(self, messages=(*self.messages, *more), corrected=True)
 
 
@@ -135,18 +135,18 @@ class Cost:
     embedding: float = 0.0
 
     def of(self, prompt_tokens: int, completion_tokens: int) -> Usage:
-        prompt, completion = min(prompt_tokens, MOST_TOKENS), min(completion_tokens, MOST_TOKENS)
+        prompt, completion = min(prompt_tokens, MAX_TOKENS), min(completion_tokens, MAX_TOKENS)
         return Usage(prompt, completion, prompt * self.prompt + completion * self.completion)
 
     def of_embedding(self, tokens: int) -> Usage:
-        tokens = min(tokens, MOST_TOKENS)
+        tokens = min(tokens, MAX_TOKENS)
         return Usage(tokens, 0, tokens * self.embedding)
 
 
-def counted(tokens: Any, guess: int) -> int:
-    """What a server counted; the estimate where the count is missing or impossible: no answer is free."""
-    sane = isinstance(tokens, int) and not isinstance(tokens, bool) and tokens > 0
-    return min(tokens, MOST_TOKENS) if sane else guess
+def counted(tokens: Any, estimate: int) -> int:
+    """Return the token count that a server reported, or the estimate if it is missing or invalid."""
+    valid = isinstance(tokens, int) and not isinstance(tokens, bool) and tokens > 0
+    return min(tokens, MAX_TOKENS) if valid else estimate
 
 
 @dataclass(slots=True)
@@ -163,7 +163,7 @@ class Latency:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a provider said, not yet validated: text, or a value made in this process."""
+    """A provider's reply before validation: text, or a value that the local provider computed."""
 
     payload: str | Mapping[str, Any]
     model: str
@@ -180,7 +180,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Embeddings:
-    """One row of `vectors` per text; vectors of different models must never be compared."""
+    """One row of `vectors` per text. Vectors of different models cannot be compared."""
 
     vectors: Vectors
     provider: str
@@ -197,7 +197,7 @@ class Embeddings:
 
 @dataclass(frozen=True, slots=True)
 class Answer(Generic[ValueT]):
-    """What came back. `value` is the text, or with a schema the validated object."""
+    """An answer. `value` is its text, or the validated object if the request had a schema."""
 
     value: ValueT
     text: str
@@ -213,13 +213,13 @@ class Answer(Generic[ValueT]):
 
     @property
     def message(self) -> Message:
-        """The assistant's turn, to go on with: `messages + [answer.message, ...]`."""
+        """The assistant's message, to continue the conversation: `messages + [answer.message, ...]`."""
         calls = [call.document for call in self.tool_calls]
         return {"role": "assistant", "content": self.text} | ({"tool_calls": calls} if calls else {})
 
 
 class Wanted(NamedTuple):
-    """Which embeddings: of a provider or model, or from another server or with another key of its kind."""
+    """The embeddings to request, optionally from another server or with another key."""
 
     provider: str | None = None
     model: str | None = None
@@ -228,13 +228,14 @@ class Wanted(NamedTuple):
     api_key_name: str | None = None
 
     @property
-    def elsewhere(self) -> bool:
+    def custom(self) -> bool:
+        """Whether the address or the key differs from the settings."""
         return self.base_url is not None or self.api_key_name is not None
 
 
 @runtime_checkable
 class Provider(Protocol):
-    """Anything that can answer: a vendor, this process, or several of them in order."""
+    """Answers requests: a vendor, the local models, or a sequence of other providers."""
 
     @property
     def name(self) -> str: ...
@@ -250,11 +251,11 @@ class Provider(Protocol):
     def latency(self) -> Latency: ...
 
     async def complete(self, chat: Chat) -> Reply:
-        """Answer. Raises a `ProviderError` of `shiftboss.extensions.ai.errors` and nothing else."""
+        """Return the reply. The only exception raised is `shiftboss.extensions.ai.errors.ProviderError`."""
         ...
 
     def stream(self, chat: Chat) -> AsyncGenerator[str | Reply, None]:
-        """The answer in pieces as they come, and last of all the whole `Reply`."""
+        """Yield the text of the answer in pieces as they arrive, then the complete `Reply`."""
         ...
 
     async def embed(
@@ -264,7 +265,7 @@ class Provider(Protocol):
         origin: Origin | None = None,
         dimensions: int | None = None,
     ) -> Embeddings:
-        """One vector per text, in order."""
+        """Return one vector per text, in order."""
         ...
 
     async def close(self) -> None: ...
@@ -276,5 +277,5 @@ def _schema_tokens(schema: type[BaseModel]) -> int:
 
 
 def estimate_tokens(text: str) -> int:
-    """A cheap guess (about four bytes a token), used only until the real count is known."""
+    """Estimate the number of tokens (about four bytes each), until the provider reports the real count."""
     return len(text.encode("utf-8", "replace")) // 4 + 1

@@ -1,4 +1,4 @@
-"""Which prompts and answers are kept to be looked up, and what is blacked out in them."""
+"""Chooses the prompts and answers to record, and redacts them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shiftboss.extensions.ai.settings import RecordSettings
 from shiftboss.model.errors import ConfigError
 from shiftboss.model.task import storable
 
-BLACK = "[redacted]"
+MASK = "[redacted]"
 
 
 class Recorder:
@@ -21,33 +21,33 @@ class Recorder:
         try:
             self._patterns = [re.compile(pattern) for pattern in settings.redact]
         except re.error as error:
-            raise ConfigError(f"ai.record.redact: {error}", hint="it takes regular expressions") from error
+            raise ConfigError(f"ai.record.redact: {error}", hint="use valid regular expressions") from error
 
     def prompt(self, chat: Chat) -> Any:
-        """The messages as they may be kept; None if this call was not picked."""
+        """Return the redacted messages, or None if the call is not in the sample."""
         if random.random() >= self._settings.sample:
             return None
-        return {"messages": self._kept(list(chat.messages))}
+        return {"messages": self._redacted(list(chat.messages))}
 
     def answer(self, reply: Reply) -> Any:
         calls = [call.document for call in reply.tool_calls]
-        return {"text": self._kept(reply.text)} | ({"tool_calls": self._kept(calls)} if calls else {})
+        return {"text": self._redacted(reply.text)} | ({"tool_calls": self._redacted(calls)} if calls else {})
 
-    def _kept(self, value: Any) -> Any:
+    def _redacted(self, value: Any) -> Any:
         match value:
             case str():
-                return self._black(value)
+                return self._masked(value)
             case list() | tuple():
-                return [self._kept(item) for item in value]
+                return [self._redacted(item) for item in value]
             case dict():
-                return {str(name): self._kept(item) for name, item in value.items()}
+                return {str(name): self._redacted(item) for name, item in value.items()}
             case _:
                 return value
 
-    def _black(self, text: str) -> str:
-        """Secrets first and the cut last: what is left of a half secret would not be recognised."""
+    def _masked(self, text: str) -> str:
+        # Mask before cutting: a part of a secret would not be recognised.
         text = redact(storable(text))
         for pattern in self._patterns:
-            text = pattern.sub(BLACK, text)
+            text = pattern.sub(MASK, text)
         longest = self._settings.longest
         return text if len(text) <= longest else f"{text[:longest]}… ({len(text)} characters)"

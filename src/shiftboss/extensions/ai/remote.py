@@ -1,4 +1,4 @@
-"""The engine of a worker without a database: its coordinator admits calls and books what they cost."""
+"""Lets workers without a database admit and settle AI calls through their coordinator."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from shiftboss.model.errors import UsageError
 if TYPE_CHECKING:
     from shiftboss.db import Database
 
-#: What a worker may ask for. The cache is not among it: what is in there, other tenants read.
+#: What a worker may call. The cache is excluded, since other tenants read from it.
 CALLS = ("ai_configure", "admit_call", "settle_call", "record_calls", "ai_report")
 
 
-class Asked(Protocol):
-    """A source of tasks that leads to a coordinator."""
+class Coordinator(Protocol):
+    """A source of tasks that is connected to a coordinator."""
 
     async def ask(self, what: str, arguments: dict[str, Any]) -> Any: ...
 
 
 class RemoteEngine(AIEngine):
-    """Those functions that an engine calls to make calls, carried out by a coordinator."""
+    """The functions that an engine needs to make calls, executed by a coordinator."""
 
-    def __init__(self, coordinator: Asked) -> None:
+    def __init__(self, coordinator: Coordinator) -> None:
         self.where: object = coordinator
         self._coordinator = coordinator
 
@@ -48,16 +48,16 @@ class RemoteEngine(AIEngine):
         await self._ask("ai_report", free=free, cache=cache)
 
     async def ai_prune(self) -> int:
-        return 0  # those who have the database do it
+        return 0  # processes with a database connection prune
 
 
 async def answer(db: Database, arguments: dict[str, Any]) -> Any:
-    """Carry out what a `RemoteEngine` asks for, at its coordinator."""
+    """Execute a call of a `RemoteEngine` in its coordinator."""
     engine, call = db.family(AIEngine), arguments.pop("call", None)
     if call not in CALLS:
-        raise UsageError(f"the AI engine does not answer {call!r}", hint=f"one of {', '.join(CALLS)}")
+        raise UsageError(f"the AI engine has no call {call!r}", hint=f"use one of {', '.join(CALLS)}")
     if call == "ai_configure" and await _known(engine, arguments.get("provider")):
-        return None  # limits and budgets of the fleet are not a fed worker's to change
+        return None  # such a worker must not change the limits and budgets of the fleet
     value = await getattr(engine, call)(**arguments)
     if isinstance(value, Admission):
         return {"admitted": value.admitted, "reason": value.reason, "wait_seconds": value.wait_seconds}

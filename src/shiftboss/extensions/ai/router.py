@@ -1,4 +1,4 @@
-"""Which providers are asked, in which order: by the model that is named, else by the need."""
+"""Chooses providers and their order, by model name or else by need."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ class Deployment:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model of the settings, with those that stand in for it."""
+    """A model from the settings, with its fallback models."""
 
     name: str
     deployments: Sequence[Deployment]
     fallback: Sequence[str] = ()
 
     def order(self) -> list[Provider]:
-        """Its deployments in a random order, the heavier ones more often in front."""
+        """Return the deployments in random order, weighted so that heavier ones come first more often."""
         drawn = sorted(self.deployments, key=lambda each: random.random() ** (1 / each.weight), reverse=True)
         return [each.provider for each in drawn]
 
 
 class Router:
-    """Holds the configured providers in the order of `ai.providers`, and the models of `ai.models`."""
+    """The configured providers in the order of `ai.providers`, and the models of `ai.models`."""
 
     def __init__(self, providers: Sequence[Provider], models: Mapping[str, Model] | None = None) -> None:
         self.providers = {provider.name: provider for provider in providers}
@@ -48,28 +48,30 @@ class Router:
                 hint="set OPENAI_API_KEY or OLLAMA_HOST, or add `local` to ai.providers",
             )
 
-    def everybody(self) -> list[Provider]:
+    def all_providers(self) -> list[Provider]:
         deployed = [each.provider for model in self.models.values() for each in model.deployments]
         return [*self.providers.values(), *deployed]
 
     def order(self, need: Need) -> list[Provider]:
-        """The provider that the need picks, then the others as `ai.providers` has them."""
+        """Return the provider preferred for this need, then the others in the order of `ai.providers`."""
         first = self.providers.get(PREFERRED[need])
         others = [provider for provider in self.providers.values() if provider is not first]
         return [first, *others] if first is not None else others
 
     def route(self, need: Need, model: str | None = None) -> tuple[Fallback, str]:
-        """Whom to ask, and a name for it that is the same in every process."""
+        """Return the providers to ask, and a name for them that is the same in every process."""
         if model is None:
             order = self.order(need)
             if not order:
-                raise ConfigError("no AI provider is configured", hint=f"name a model: {self._known()}")
+                raise ConfigError(
+                    "no default AI provider is configured", hint=f"choose a model: {self._known()}"
+                )
             return Fallback(order), f"{order[0].name}:{order[0].model}"
         if model in self.models:
             return self._of_model(self.models[model]), model
         serving = [p for p in self.providers.values() if model in (p.name, p.model)]
         if not serving:
-            raise ConfigError(f"there is no model {model!r}", hint=f"there are {self._known()}")
+            raise ConfigError(f"there is no model {model!r}", hint=f"choose one of: {self._known()}")
         return Fallback(serving, serving), f"{serving[0].name}:{serving[0].model}"
 
     def _of_model(self, model: Model) -> Fallback:
@@ -84,9 +86,9 @@ class Router:
         return Fallback(list({each.name: each for each in order}.values()), primary)
 
     def embedding_route(self, name: str, model: str | None = None) -> tuple[Fallback, str, str | None]:
-        """The providers, a name for what they make, and the model to ask them for.
+        """Return the providers, a cache name for their vectors, and the model to request.
 
-        A model of the settings, else the named provider and behind it those that serve the very same model.
+        If `model` is not in the settings, these are the named provider and others with its embedding model.
         """
         if model is not None and model in self.models:
             return self._of_model(self.models[model]), model, None

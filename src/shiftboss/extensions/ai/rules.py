@@ -1,4 +1,4 @@
-"""Rules for alerts about AI providers."""
+"""Alert rules for AI providers."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ if TYPE_CHECKING:
 
 
 async def budgets(db: Database, threshold: float) -> list[Found]:
-    """Providers that have spent much of their budget of the day."""
+    """Return the providers that have spent at least this share of their daily budget."""
     found = []
     for row in await db.family(AIEngine).ai_totals():
         used = float(row["spend_today"] / row["daily_budget"]) if row["daily_budget"] else 0.0
         if used >= threshold:
             name, budget = row["provider"], f"{section(row['provider'])}.daily_budget"
-            message = f"{name} has spent {used:.0%} of ${row['daily_budget']:.2f} today, its {budget}"
+            message = f"{name} has spent {used:.0%} of its {budget} of ${row['daily_budget']:.2f} today"
             found.append(Found(name, message, "shiftboss providers", used))
     return found
 
 
 async def circuits(db: Database, threshold: float) -> list[Found]:
-    """Providers that are not called because their calls failed."""
+    """Return the providers whose circuit is open."""
     return [
         Found(
             row["provider"],
-            f"the circuit of {row['provider']} is open: {row['last_error'] or 'no error kept'}",
+            f"the circuit of {row['provider']} is open: {row['last_error'] or 'no error recorded'}",
             "shiftboss providers",
             2.0,
         )
@@ -41,7 +41,7 @@ async def circuits(db: Database, threshold: float) -> list[Found]:
 RULES = (
     Rule(
         name="budget_low",
-        summary="An AI provider has spent most of its budget of the day",
+        summary="An AI provider has spent most of its daily budget",
         threshold=0.8,
         find=budgets,
         expression="max by (provider) (ai_budget_used_ratio) >= $threshold",
@@ -50,7 +50,7 @@ RULES = (
     ),
     Rule(
         name="circuit_open",
-        summary="An AI provider fails, and is not called for now",
+        summary="The circuit of an AI provider is open after failed calls",
         threshold=1,
         find=circuits,
         expression="max by (provider) (ai_circuit_state) > $threshold",

@@ -1,4 +1,4 @@
-"""Answers of a promised shape: the schema as a provider wants it, and the answer checked against it."""
+"""Structured answers: converts schemas for providers and validates answers against them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from pydantic import BaseModel, ValidationError
 from shiftboss.extensions.ai.errors import Malformed, Truncated
 from shiftboss.extensions.ai.protocol import Chat, Message, Reply
 
-#: What a strict schema may not say; our own check says it afterwards.
+#: Keywords that strict mode does not allow; pydantic checks them when it validates the answer.
 LOOSE = ("default", "title", "minLength", "maxLength", "minProperties", "maxProperties", "uniqueItems")
 INSTRUCTION = (
     "Reply with one JSON object and nothing around it: no prose, no code fence. "
     "The object must satisfy this JSON schema:\n"
 )
 CORRECTION = (
-    "That reply cannot be used: {}\nSend the whole JSON object again with this put right, and nothing else."
+    "That reply is invalid: {}\nSend the complete JSON object again with this corrected, and nothing else."
 )
 
 
@@ -31,7 +31,7 @@ def json_schema(schema: type[BaseModel]) -> dict[str, Any]:
 
 @cache
 def strict_schema(schema: type[BaseModel]) -> dict[str, Any] | None:
-    """The schema as strict mode takes it, every property required; None if that cannot express it."""
+    """Return the schema for strict mode, with every property required, or None if it cannot be expressed."""
     try:
         strict = _strict(json_schema(schema))
     except NotImplementedError:
@@ -45,17 +45,17 @@ def _strict(part: Any) -> Any:
     if not isinstance(part, dict):
         return part
     if "$ref" in part:
-        return {"$ref": part["$ref"]}  # nothing may stand beside it
+        return {"$ref": part["$ref"]}  # strict mode allows no sibling keywords
     if part.get("type") == "object" or "properties" in part:
         return _strict_object(part)
     if not set(part) & {"type", "anyOf", "enum", "const"} or "prefixItems" in part:
-        raise NotImplementedError("what strict mode does not know")
+        raise NotImplementedError("not supported by strict mode")
     return {key: _strict_part(key, value) for key, value in part.items() if key not in LOOSE}
 
 
 def _strict_object(part: Mapping[str, Any]) -> dict[str, Any]:
     if "properties" not in part or part.get("additionalProperties") not in (None, False):
-        raise NotImplementedError("a mapping with free keys")
+        raise NotImplementedError("strict mode does not support mappings with arbitrary keys")
     kept = {key: _strict_part(key, value) for key, value in part.items() if key not in LOOSE}
     return kept | {"required": list(part["properties"]), "additionalProperties": False}
 
@@ -67,7 +67,7 @@ def _strict_part(key: str, value: Any) -> Any:
 
 
 def instructed(chat: Chat) -> list[Message]:
-    """The messages, with the schema in words where the answer must satisfy one."""
+    """Return the messages; if the chat has a schema, the system message describes it."""
     if chat.schema is None:
         return list(chat.messages)
     words = INSTRUCTION + orjson.dumps(json_schema(chat.schema)).decode()
@@ -78,25 +78,25 @@ def instructed(chat: Chat) -> list[Message]:
 
 
 def corrected(chat: Chat, bad: Malformed) -> Chat:
-    return chat.correction(bad.answer, bad.error, CORRECTION.format(bad.error))
+    return chat.correction(bad.answer, CORRECTION.format(bad.error))
 
 
 def context_of(chat: Chat) -> dict[str, Any]:
-    """What validators of a schema see as `info.context`: the variables that the answer is about."""
+    """Return the variables of the chat, which validators of the schema receive as `info.context`."""
     return dict(chat.variables)
 
 
 def validated(chat: Chat, reply: Reply) -> Reply:
-    """The reply with its payload brought into the shape of the schema, if there is one."""
+    """Return the reply with its payload validated against the schema, if there is one."""
     if chat.schema is None or reply.tool_calls:
         return reply
     try:
         value = _value(chat, reply)
     except ValidationError as error:
         if reply.finish_reason == "length":
-            told = f"the answer was cut off after {reply.usage.completion_tokens} tokens"
-            raise Truncated(reply.provider, told, hint="raise max_tokens", usage=reply.usage) from None
-        raise Malformed(reply.provider, _told(error), reply.text, reply.usage) from None
+            message = f"the answer was cut off after {reply.usage.completion_tokens} tokens"
+            raise Truncated(reply.provider, message, hint="raise max_tokens", usage=reply.usage) from None
+        raise Malformed(reply.provider, _described(error), reply.text, reply.usage) from None
     return replace(reply, payload=_storable(orjson.loads(value.model_dump_json())))
 
 
@@ -107,12 +107,12 @@ def _value(chat: Chat, reply: Reply) -> BaseModel:
     return chat.schema.model_validate(reply.payload, context=context_of(chat))
 
 
-def _told(error: ValidationError) -> str:
+def _described(error: ValidationError) -> str:
     return "; ".join(f"{'.'.join(map(str, e['loc'])) or 'answer'}: {e['msg']}" for e in error.errors()[:5])
 
 
 def _storable(value: Any) -> Any:
-    """The same JSON without NUL, which PostgreSQL keeps nowhere: not in the cache, not in a result."""
+    """Return the JSON value without NUL characters, which PostgreSQL cannot store."""
     match value:
         case str():
             return value.replace("\x00", "")
@@ -125,6 +125,6 @@ def _storable(value: Any) -> Any:
 
 
 def bare_json(text: str) -> str:
-    """The object in a text: models like to wrap it in a code fence or a sentence."""
+    """Return the JSON object in the text, without the code fence or prose that models often add."""
     start, end = text.find("{"), text.rfind("}")
     return text[start : end + 1] if 0 <= start < end else text

@@ -14,12 +14,12 @@ DAY = 86_400.0
 
 
 class ProviderSettings(Section):
-    """One remote provider. Unset keys and addresses are taken from the vendor's own environment variables."""
+    """One remote provider. Unset keys and addresses are read from the vendor's own environment variables."""
 
     enabled: bool = True
     """Whether this provider is used."""
     api_key: SecretStr | None = Field(None, repr=False)
-    """API key. Not set: the vendor's own variable."""
+    """API key. Default: the vendor's own environment variable."""
     api_key_file: Path | None = None
     """File that holds the API key."""
     base_url: str | None = None
@@ -31,17 +31,17 @@ class ProviderSettings(Section):
     embedding_model: str
     """Default model for embeddings."""
     embedding_dimensions: PositiveInt | None = None
-    """Dimensions to ask for, where the model supports it."""
+    """Dimensions to request, if the model supports it."""
     timeout: PositiveFloat = 60.0
     """Seconds for one call."""
     context_window: PositiveInt | None = None
     """Tokens that prompt and answer may have together."""
     strict: bool = True
-    """Use the provider's strict mode for schemas that it can express."""
+    """Use the provider's strict mode for schemas that it supports."""
     requests_per_minute: PositiveInt | None = None
-    """Limit for the whole fleet."""
+    """Calls per minute, for the whole fleet."""
     tokens_per_minute: PositiveInt | None = None
-    """Limit for the whole fleet."""
+    """Tokens per minute, for the whole fleet."""
     daily_budget: PositiveFloat | None = None
     """US dollars per day (UTC), for the whole fleet."""
     prompt_cost: float = Field(0.0, ge=0)
@@ -62,7 +62,7 @@ class OpenAISettings(ProviderSettings):
 
 
 class AzureSettings(OpenAISettings):
-    """`model` and `embedding_model` are the names of deployments; `base_url` is the resource's endpoint."""
+    """Azure OpenAI: `model` and `embedding_model` are deployments, `base_url` is the resource's endpoint."""
 
     api_version: str | None = "2024-10-21"
 
@@ -74,17 +74,17 @@ class OllamaSettings(ProviderSettings):
 
 
 class DeploymentSettings(Section):
-    """One place where a model is served. What is not set is taken from the section of its provider."""
+    """One place where a model is served. Unset values are taken from the section of its provider."""
 
     provider: Literal["openai", "azure", "ollama"] = "openai"
     model: str
-    """The model's name there; with Azure the name of the deployment."""
+    """Name of the model on this server; with Azure, the name of the deployment."""
     api_key: SecretStr | None = Field(None, repr=False)
     """API key."""
     api_key_file: Path | None = None
     """File that holds the API key."""
     api_key_env: str | None = None
-    """Environment variable that holds the key."""
+    """Environment variable that holds the API key."""
     base_url: str | None = None
     api_version: str | None = None
     timeout: PositiveFloat | None = None
@@ -98,11 +98,11 @@ class DeploymentSettings(Section):
 
 
 class ModelSettings(Section):
-    """A model by a name of your own: where it is served, what it costs, how much it can read."""
+    """A model under a name of your choice: its deployments, prices and context window."""
 
     deployments: list[DeploymentSettings] = Field(min_length=1)
     fallback: list[str] = Field(default_factory=list)
-    """Models to ask when this one cannot answer."""
+    """Models or providers to ask when this one cannot answer."""
     context_window: PositiveInt | None = None
     """Tokens that prompt and answer may have together."""
     prompt_cost: float = Field(0.0, ge=0)
@@ -116,33 +116,33 @@ class ModelSettings(Section):
 
 class BreakerSettings(Section):
     failures: PositiveInt = 5
-    """Failures in a row that open the circuit."""
+    """Consecutive failures that open the circuit."""
     recovery: PositiveFloat = 30.0
     """Seconds until an open circuit lets one probe through."""
 
 
 class RetrySettings(Section):
     attempts: PositiveInt = 3
-    """Attempts per call, the first one included."""
+    """Attempts per call, including the first."""
     base: float = Field(1.0, ge=0)
-    """Seconds before the second attempt; doubled each time."""
+    """Seconds before the second attempt; doubled for each further attempt."""
     jitter: float = Field(1.0, ge=0)
-    """Up to this many seconds more, at random."""
+    """Maximum random delay, in seconds, added to each pause."""
 
 
 class CacheSettings(Section):
     backend: Literal["postgres", "redis", "off"] = "postgres"
     """Where answers are cached."""
     redis_url: SecretStr | None = Field(None, repr=False)
-    """For the backend `redis`."""
+    """Address of the server for the backend `redis`."""
     default_ttl: PositiveFloat = 7 * DAY
     """Seconds for which an answer is cached."""
     ttl: dict[str, PositiveFloat] = Field(
         default_factory=lambda: {"insight_generation": DAY, "classification": 30 * DAY}
     )
-    """The same by task type."""
+    """Seconds for which an answer is cached, by task type."""
     embeddings: bool = True
-    """Cache vectors of remote providers as well."""
+    """Also cache vectors of remote providers."""
     stand_in_ttl: PositiveFloat = 300.0
     """Seconds for which an answer of a fallback provider is cached."""
     timeout: PositiveFloat = 1.0
@@ -150,28 +150,28 @@ class CacheSettings(Section):
 
 
 class RecordSettings(Section):
-    """What is kept of prompts and answers, to be looked up later. Keys are left out always."""
+    """How prompts and answers are recorded. API keys are always masked."""
 
     sample: float = Field(1.0, ge=0, le=1)
-    """Share of calls whose texts are kept."""
+    """Share of calls whose texts are recorded."""
     keep: PositiveFloat = 7 * DAY
-    """Seconds after which the texts are deleted; calls are kept longer."""
+    """Seconds after which the texts are deleted. The calls themselves are kept for 30 days."""
     redact: list[str] = Field(default_factory=list)
-    """Regular expressions to mask in texts."""
+    """Regular expressions whose matches are masked in the texts."""
     longest: PositiveInt = 20_000
-    """Characters kept of each text."""
+    """Maximum length of each recorded text, in characters."""
 
 
 class AISettings(Section):
-    """Providers in fallback order, what they may cost, and how their trouble is handled."""
+    """Providers in fallback order, their limits, and how failures are handled."""
 
     providers: list[ProviderName] = Field(default=["openai", "azure", "ollama", "local"])
-    """Fallback order after the provider that the need picks. Leave `local` out to let work wait instead of
-    answering it locally."""
+    """Fallback order after the provider preferred for the need. Without `local`, tasks wait for a remote
+    provider instead of getting a local answer."""
     models: dict[str, ModelSettings] = Field(default_factory=dict)
     """Models by name; see [models](../how-to/ai.md#models)."""
     prompts: Path | None = None
-    """Folder of your own prompt templates."""
+    """Folder with your own prompt templates."""
     embedding_provider: ProviderName = Field("local")
     """Provider of embeddings. Vectors of different models cannot be compared."""
     embedding_batch: PositiveInt = 256

@@ -1,4 +1,4 @@
-"""Tells the database what calls cost, now or, while it is away, later: in memory and on disk until then."""
+"""Reports the cost of calls to the database; while that is unavailable, keeps it in memory and on disk."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from shiftboss.model.errors import DatabaseError, DatabaseUnavailable
 from shiftboss.model.step import in_step
 
 log = get_logger(__name__)
-PATIENCE = 1.0  # seconds that a caller waits for its call to be booked, before it goes on without
+SETTLE_TIMEOUT = 1.0  # seconds that a caller waits for its call to be settled
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
-LAST_PATIENCE = 3.0  # seconds for what is left when the engine closes; the rest stays on disk
-UNKNOWN_FOR = 7 * 86_400.0  # a call that this database does not know may be of another one
+CLOSE_TIMEOUT = 3.0  # seconds to send entries when the engine closes; the rest stays on disk
+KEEP_UNKNOWN = 7 * 86_400.0  # seconds; a call that is unknown here may belong to another database
 
 
 class Settler:
-    """One per engine. Settling is idempotent by call id, so an entry may be sent any number of times."""
+    """Settles the calls of one engine. An entry may be sent more than once: `settle_call` is idempotent."""
 
     def __init__(self, shared: AIEngine, directory: Path) -> None:
         self._shared = shared
@@ -39,35 +39,35 @@ class Settler:
             self._waiting[str(entry["call_id"])] = entry
         self._send_soon()
 
-    async def settle(self, call_id: UUID, **said: Any) -> None:
-        """Returns when the database has it, or after a moment; then it is on disk and will be sent later.
+    async def settle(self, call_id: UUID, **result: Any) -> None:
+        """Settle a call. If that takes longer than a second, return; the entry is on disk and is sent later.
 
-        An answer that arrived inside of a step is settled in the transaction that stores the step.
+        A successful call inside a step is settled in the transaction that stores the step.
         """
-        entry: Entry = {"call_id": str(call_id), "noted_at": time.time(), **said}
+        entry: Entry = {"call_id": str(call_id), "noted_at": time.time(), **result}
         self._on_disk(lambda ledger: ledger.note(entry))
-        if said["outcome"] == "ok" and self._attached(entry):
+        if result["outcome"] == "ok" and self._attached(entry):
             return
         self._waiting[entry["call_id"]] = entry
         booked = self._booked[entry["call_id"]] = asyncio.Event()
         self._send_soon()
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(SETTLE_TIMEOUT):
                 await booked.wait()
         except TimeoutError:
             self._on_disk(Ledger.sync)
-            log.warning("AI spend is written later", call=entry["call_id"])
+            log.warning("AI spend not recorded yet, will retry", call=entry["call_id"])
         finally:
             self._booked.pop(entry["call_id"], None)
 
     def _attached(self, entry: Entry) -> bool:
-        """Whether the entry travels with the step that runs here."""
+        """Attach the entry to the current step, and return whether there is one."""
         scope, id = in_step.get(), entry["call_id"]
 
         def ended(stored: bool) -> None:
             del self._with_steps[id]
             if self._closed:
-                return  # the next process finds it on disk; settling it twice is harmless
+                return  # the entry is still on disk, and the next process settles it
             if stored:
                 self._on_disk(self._settled)
             else:
@@ -84,18 +84,18 @@ class Settler:
 
     async def close(self) -> None:
         if self._sender is not None:
-            await asyncio.wait([self._sender], timeout=LAST_PATIENCE)
+            await asyncio.wait([self._sender], timeout=CLOSE_TIMEOUT)
             self._sender.cancel()
         self._closed = True
         self._on_disk(Ledger.close)
 
     def _on_disk(self, work: Callable[[Ledger], None]) -> None:
-        """A full disk must not cost the caller an answer that is paid: the reservation counts instead."""
+        """Update the ledger. A disk error is only logged: the caller still gets its answer."""
         try:
             if self._ledger is not None:
                 work(self._ledger)
         except OSError as error:
-            log.error("AI spend cannot be kept on disk", reason=str(error))
+            log.error("cannot write AI spend to disk", reason=str(error))
 
     def _send_soon(self) -> None:
         if self._waiting and (self._sender is None or self._sender.done()):
@@ -113,19 +113,19 @@ class Settler:
                 pause = min(pause * 2, LONGEST_PAUSE)
 
     async def _deliver(self, id: str) -> None:
-        """Send one entry. Raises what may pass: then it is sent again later."""
+        """Send one entry. Raises errors that are worth a retry."""
         entry = self._waiting[id]
-        said = {name: value for name, value in entry.items() if name not in ("call_id", "noted_at")}
+        result = {name: value for name, value in entry.items() if name not in ("call_id", "noted_at")}
         try:
-            state = await self._shared.settle_call(UUID(id), **said)
-        except (DatabaseError, TypeError) as error:  # the latter: written by another version
+            state = await self._shared.settle_call(UUID(id), **result)
+        except (DatabaseError, TypeError) as error:  # TypeError: another version wrote the entry
             if isinstance(error, DatabaseError) and _may_pass(error):
                 raise
-            # Kept, it would be sent again forever. Its reservation stays, so the estimate counts as spent.
-            log.error("AI spend is left out", call=id, error=redact(str(error)))
+            # Drop the entry: it can never be sent. Its reservation remains, so the estimate counts as spent.
+            log.error("cannot record AI spend, counting the estimate", call=id, error=redact(str(error)))
             state = "refused"
-        if state == "unknown" and time.time() - entry["noted_at"] < UNKNOWN_FOR:
-            self._foreign.add(id)  # it waits for a process that is connected to its database
+        if state == "unknown" and time.time() - entry["noted_at"] < KEEP_UNKNOWN:
+            self._foreign.add(id)  # keep it for a process that is connected to its database
         else:
             self._waiting.pop(id, None)
             self._on_disk(self._settled)
@@ -137,10 +137,10 @@ def _ledger(directory: Path) -> Ledger | None:
     try:
         return Ledger(directory)
     except OSError as error:
-        log.warning("AI spend is kept in memory only", directory=str(directory), reason=str(error))
+        log.warning("keeping AI spend in memory only", directory=str(directory), reason=str(error))
         return None
 
 
 def _may_pass(error: DatabaseError) -> bool:
-    """Without a state it is the driver that cannot send the values, which it never will."""
+    """Whether a retry may succeed. An error without SQLSTATE means that the driver cannot send the values."""
     return isinstance(error, DatabaseUnavailable) or (error.sqlstate is not None and not error.refused)

@@ -1,4 +1,4 @@
-"""One AI engine for a whole service, opened on first use."""
+"""Shares one AI engine in a service, opened on first use."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class SharedAI:
-    """`await shared.engine()`; `close()` ends it."""
+    """The AI engine of a service: `await shared.engine()`."""
 
     def __init__(self, db: Database, settings: Settings) -> None:
         self._db, self._settings = db, AISettings.of(settings)
@@ -31,7 +31,7 @@ class SharedAI:
             return self._engine
 
     async def providers(self) -> dict[str, bool]:
-        """The providers of the fallback order, and whether each is set up in this process."""
+        """Return each provider of the fallback order, and whether it is configured in this process."""
         from shiftboss.extensions.ai.configure import configured
 
         if self._providers is None:

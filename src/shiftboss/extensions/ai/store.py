@@ -1,4 +1,4 @@
-"""What the fleet shares about AI providers: breaker, limits, budgets, spend, calls and cached results."""
+"""SQL functions of the AI engine: circuit breakers, limits, budgets, spend, calls and the cache."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """Whether a call may be made; if not, the `reason` and how many seconds it will last."""
+    """Whether a call may be made; if not, the `reason` and the seconds to wait."""
 
     admitted: bool
     reason: str = ""
@@ -27,7 +27,7 @@ class AIEngine:
     def __init__(self, db: Database) -> None:
         self._db = db
         self.where: object = db
-        """What a step must be stored in for a call to be settled with it."""
+        """The backend that must store a step for its calls to be settled in the same transaction."""
 
     async def ai_configure(
         self, provider: str, *, model: str, requests_per_minute: int | None, tokens_per_minute: int | None,
@@ -44,7 +44,7 @@ class AIEngine:
         cost: float, lease: float, task_id: UUID | None = None, tenant: str | None = None,
         key: str | None = None, template: str | None = None, template_version: str | None = None,
     ) -> Admission:  # fmt: skip
-        """Reserve what a call may cost. Safe to repeat: one id is admitted once."""
+        """Reserve the estimated cost of a call. Idempotent by `call_id`."""
         row = await self._db.fetch_one(
             "SELECT * FROM shiftboss.admit_call"
             "(%s, %s, %s, %s, %s, %s, %s::numeric, %s, %s, %s, %s, %s, %s)",
@@ -62,7 +62,7 @@ class AIEngine:
         retry_after: float | None = None, finish_reason: str | None = None, prompt: Any = None,
         answer: Any = None, keep_text: float | None = None,
     ) -> str:  # fmt: skip
-        """Say what a call cost: `settled`, `already` or `unknown`. Safe to repeat."""
+        """Record the outcome and cost of a call; return `settled`, `already` or `unknown`. Idempotent."""
         row = await self._db.fetch_one(
             "SELECT shiftboss.settle_call"
             "(%s, %s, %s, %s, %s::numeric, %s, %s, %s, %s, %s, %s, %s, %s) AS state",
@@ -73,18 +73,18 @@ class AIEngine:
         return str(row["state"])
 
     async def record_calls(self, calls: Sequence[Mapping[str, Any]], keep_text: float) -> None:
-        """Keep calls that needed no admission: answers from the cache and from providers without limits."""
+        """Record calls that needed no admission: answers from the cache and from providers without limits."""
         await self._db.execute("SELECT shiftboss.record_calls(%s, %s)", [Jsonb(calls), _span(keep_text)])
 
     async def call(self, call_id: UUID) -> Row | None:
-        """One call, with its prompt and answer as far as they were kept."""
+        """Return a call, with its prompt and answer if they were recorded."""
         return await self._db.fetch_one("SELECT * FROM shiftboss.ai_call_log WHERE call_id = %s", [call_id])
 
     async def calls(
         self, *, limit: int = 50, task_id: UUID | None = None, tenant: str | None = None,
         outcome: str | None = None, prefix: str = "",
     ) -> list[Row]:  # fmt: skip
-        """The latest calls, newest first."""
+        """Return the latest calls, newest first."""
         return await self._db.fetch(
             "SELECT * FROM shiftboss.ai_call_log WHERE (%(task_id)s::uuid IS NULL OR task_id = %(task_id)s) "
             "AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s) "
@@ -98,7 +98,7 @@ class AIEngine:
         self, scope: str, name: str, *, daily_budget: float | None = None,
         requests_per_minute: int | None = None, tokens_per_minute: int | None = None,
     ) -> None:  # fmt: skip
-        """Limit a `tenant`, `task_type` or `key`; without any limit the old one goes."""
+        """Set the limits of a `tenant`, `task_type` or `key`; without any, remove them."""
         await self._db.execute(
             "SELECT shiftboss.set_ai_limit(%s, %s, %s::numeric, %s, %s)",
             [scope, name, daily_budget, requests_per_minute, tokens_per_minute],
@@ -149,11 +149,11 @@ class AIEngine:
         return await self._db.fetch("SELECT * FROM shiftboss.ai_provider_status ORDER BY provider")
 
     async def ai_totals(self) -> list[Row]:
-        """What each provider was asked for so far, and how its breaker and budget stand."""
+        """Return the total calls, tokens and cost of each provider, with its circuit and budget."""
         return await self._db.fetch("SELECT * FROM shiftboss.ai_totals ORDER BY provider LIMIT 200")
 
     async def ai_cache_totals(self) -> tuple[int, int]:
-        """Hits and misses of the cache so far."""
+        """Return the total cache hits and misses."""
         query = "SELECT sum(hits)::bigint AS hits, sum(misses)::bigint AS misses FROM shiftboss.ai_cache_use"
         row = await self._db.fetch_one(query) or {}
         return row.get("hits") or 0, row.get("misses") or 0

@@ -1,4 +1,4 @@
-"""The AI calls of a task, in its timeline."""
+"""Adds the AI calls of a task to its timeline."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _ended(call: dict[str, Any]) -> Any:
 
 
 def asked(prompt: Any) -> str:
-    """The last thing that was asked."""
+    """Return the text of the last message."""
     prompt = prompt.get("messages", prompt) if isinstance(prompt, dict) else prompt
     if isinstance(prompt, list) and prompt and isinstance(prompt[-1], dict):
         return text(prompt[-1].get("content"))
@@ -50,7 +50,7 @@ def said(answer: Any) -> str:
 
 
 def text(value: Any) -> str:
-    """Words as they are, anything else as JSON."""
+    """Return strings unchanged, anything else as JSON."""
     return "" if value is None else value if isinstance(value, str) else line(value)
 
 

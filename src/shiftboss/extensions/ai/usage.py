@@ -1,4 +1,4 @@
-"""What is gathered in this process and written in one go: calls that cost nothing, and use of the cache."""
+"""Buffers counts of free calls and cache lookups, and writes them to the database together."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from shiftboss.log import get_logger
 from shiftboss.model.errors import DatabaseError
 
 log = get_logger(__name__)
-PATIENCE = 1.0
-PRUNE_EVERY = 60
-MOST_RECORDS = 1000  # kept for the next write; while the database is away, older ones go first
+FLUSH_SECONDS = 1.0
+PRUNE_EVERY = 60  # flushes
+MAX_RECORDS = 1000  # until the next flush; the oldest are dropped first
 
 
 @dataclass(slots=True)
@@ -38,12 +38,12 @@ class CacheUse:
 
 
 class UsageBuffer:
-    """Written at most once a second, and only when something was counted."""
+    """Flushes at most once a second, and only if there is something to write."""
 
     def __init__(self, shared: AIEngine | None = None, keep_text: float = 0.0) -> None:
         self._shared = shared
         self._keep_text = keep_text
-        self._records: deque[dict[str, Any]] = deque(maxlen=MOST_RECORDS)
+        self._records: deque[dict[str, Any]] = deque(maxlen=MAX_RECORDS)
         self._free: dict[str, Free] = defaultdict(Free)
         self._cache: dict[str, CacheUse] = defaultdict(CacheUse)
         self._flusher: asyncio.Task[None] | None = None
@@ -61,13 +61,13 @@ class UsageBuffer:
         self._flush_soon()
 
     def looked_up(self, task_type: str, what: str) -> None:
-        """`what` is hits, misses or errors."""
+        """Count a cache lookup; `what` is `hits`, `misses` or `errors`."""
         for use in (self._cache[task_type], self.total):
             setattr(use, what, getattr(use, what) + 1)
         self._flush_soon()
 
     def record(self, call: dict[str, Any]) -> None:
-        """A call to be looked up later, unless it was not picked: then it has no prompt."""
+        """Record a call, unless it has no prompt because it is not in the sample."""
         if self._shared is not None and call["prompt"] is not None:
             self._records.append(call)
             self._flush_soon()
@@ -77,13 +77,13 @@ class UsageBuffer:
             self._flusher = asyncio.create_task(self._flush_later())
 
     async def _flush_later(self) -> None:
-        await asyncio.sleep(PATIENCE)
+        await asyncio.sleep(FLUSH_SECONDS)
         await self.flush()
 
     async def flush(self) -> None:
         if self._shared is None or not (self._free or self._cache or self._records):
             return
-        records, self._records = list(self._records), deque(maxlen=MOST_RECORDS)
+        records, self._records = list(self._records), deque(maxlen=MAX_RECORDS)
         free, self._free = self._free, defaultdict(Free)
         cache, self._cache = self._cache, defaultdict(CacheUse)
         try:
@@ -97,7 +97,7 @@ class UsageBuffer:
             if self._flushes % PRUNE_EVERY == 0:
                 await self._shared.ai_prune()
         except DatabaseError as error:
-            log.warning("AI counts were lost", error=str(error))
+            log.warning("cannot write AI usage counts", error=str(error))
 
     async def close(self) -> None:
         if self._flusher is not None:

@@ -1,4 +1,4 @@
-"""Vectors by text: those that were paid for once are not bought again."""
+"""Caches vectors by text, so that no text is embedded twice."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ Embed = Callable[[Sequence[str]], Awaitable[Embeddings]]
 
 
 class VectorCache:
-    """In front of one route: only texts that are not known go on to the provider."""
+    """Embeds texts with the providers of one route, except for those whose vectors are cached."""
 
-    def __init__(self, cache: Cache, embed: Embed, asked: str) -> None:
+    def __init__(self, cache: Cache, embed: Embed, route: str) -> None:
         self._cache = cache
         self._embed = embed
-        self._asked = asked
+        self._route = route
 
     async def embed(self, texts: Sequence[str]) -> Embeddings:
         keys = [self._key(text) for text in texts]
@@ -40,7 +40,7 @@ class VectorCache:
         await self._cache.put_many(packed, KIND)
 
     def _key(self, text: str) -> str:
-        digest = hashlib.sha256(f"{self._asked}\0{text}".encode()).hexdigest()
+        digest = hashlib.sha256(f"{self._route}\0{text}".encode()).hexdigest()
         return f"processed:{KIND}:{digest}"
 
 

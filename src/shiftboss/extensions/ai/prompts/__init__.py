@@ -1,8 +1,8 @@
-"""Prompt templates: Jinja files with a version, in this folder and in the user's own (`ai.prompts`).
+"""Prompt templates: versioned Jinja files in this folder and in the user's (`ai.prompts`).
 
-`summary.j2` or `summary@3.j2` is the template `summary`; of several versions the highest is used, and
-`summary@2` names an older one. The blocks `system` and `user` become messages; a file without blocks is the
-user's message.
+`summary.j2` and `summary@3.j2` are versions of the template `summary`. By default the highest version is
+used; `summary@2` selects another. The blocks `system` and `user` become messages; a file without blocks is
+the user message.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Prompt:
 
     @cached_property
     def version(self) -> str:
-        """Its number, and a hash of its text: so an edit without a new number shows."""
+        """The version number and a hash of the text, which reveals edits without a new number."""
         digest = hashlib.sha256("\0".join([self._source, *self._parents]).encode()).hexdigest()[:8]
         return digest if self.number is None else f"{self.number}-{digest}"
 
@@ -51,7 +51,7 @@ class Prompt:
 
     @cached_property
     def _parents(self) -> list[str]:
-        """The texts of templates that this one extends or includes."""
+        """The texts of the templates that this one extends or includes."""
         loader, found, queue = self.environment.loader, [], [self._source]
         assert loader is not None
         while queue:
@@ -64,7 +64,7 @@ class Prompt:
 
     @cached_property
     def _family(self) -> list[Template]:
-        """The template, the one that it extends, and so on."""
+        """The template and its ancestors, nearest first."""
         family = [self.environment.get_template(self.path.name)]
         while (name := _extends(family[-1])) is not None:
             family.append(self.environment.get_template(name))
@@ -72,7 +72,7 @@ class Prompt:
 
     @cached_property
     def variables(self) -> dict[str, bool]:
-        """Every variable, and whether it must be given: not so where the template looks if it is defined."""
+        """All variables, and whether each is required (it has no `default` and no `is defined` test)."""
         names = {name for tree in self._trees for name in meta.find_undeclared_variables(tree)}
         optional = {name for tree in self._trees for name in _optional(tree)}
         return {name: name not in optional for name in sorted(names)}
@@ -87,7 +87,7 @@ class Prompt:
     def _texts(self, variables: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         template, *parents = self._family
         context = template.new_context(dict(variables))
-        for parent in parents:  # as Jinja does it: the nearest block first
+        for parent in parents:  # like Jinja, nearest block first
             for block, function in parent.blocks.items():
                 context.blocks.setdefault(block, []).append(function)
         if not context.blocks:
@@ -101,9 +101,13 @@ class Prompt:
         missing = [name for name, needed in known.items() if needed and name not in variables]
         unknown = [name for name in variables if name not in known]
         if missing or unknown:
-            what = f"needs {', '.join(missing)}" if missing else f"has no {', '.join(unknown)}"
+            what = (
+                f"needs the variable {', '.join(missing)}"
+                if missing
+                else f"has no variable {', '.join(unknown)}"
+            )
             raise UsageError(
-                f"template {self.name} {what}", hint=f"its variables: {', '.join(known) or 'none'}"
+                f"template {self.name} {what}", hint=f"its variables are {', '.join(known) or 'none'}"
             )
 
 
@@ -124,17 +128,19 @@ def _optional(tree: nodes.Template) -> Iterator[str]:
 
 
 class Prompts:
-    """The templates of the user's folder, and behind them those that come with Shiftboss."""
+    """The templates in the user's folder, then the built-in ones."""
 
     def __init__(self, folder: Path | None = None) -> None:
         if folder is not None and not folder.is_dir():
-            raise ConfigError(f"there is no folder {folder}", hint="ai.prompts names your prompt templates")
+            raise ConfigError(
+                f"there is no folder {folder}", hint="set ai.prompts to the folder of your prompt templates"
+            )
         self._folders = [folder, HERE] if folder is not None else [HERE]
         self._environment = _environment(self._folders)
         self._found: dict[str, Prompt] = {}
 
     def get(self, name: str) -> Prompt:
-        """`summary`, or one version of it: `summary@2`."""
+        """Return a template by name, such as `summary` or, with a version, `summary@2`."""
         if name not in self._found:
             self._found[name] = self._find(name)
         return self._found[name]
@@ -148,7 +154,7 @@ class Prompts:
             if prompts:
                 return max(prompts, key=lambda prompt: prompt.number or 0)
         known = ", ".join(sorted({prompt.name for prompt in self.all()}))
-        raise ConfigError(f"no prompt template {name!r}", hint=f"there are {known}")
+        raise ConfigError(f"there is no prompt template {name!r}", hint=f"choose one of: {known}")
 
     def all(self) -> list[Prompt]:
         return [prompt for folder in self._folders for prompt in self._in(folder)]
@@ -161,7 +167,7 @@ class Prompts:
 
 
 def _environment(folders: Sequence[Path]) -> Environment:
-    # The output is a prompt for a model, not a page for a browser: nothing to escape.
+    # No escaping: the output is a prompt, not HTML.
     environment = Environment(
         loader=FileSystemLoader(folders), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
         auto_reload=False, autoescape=False,  # noqa: S701
@@ -175,7 +181,7 @@ def _json(value: Any) -> str:
 
 
 def fenced(text: Any, tag: str = "material") -> str:
-    """The text between two tags that it cannot contain: they carry a hash of the text itself."""
+    """Return the text between tags that contain a hash of it, so that it cannot contain the closing tag."""
     text = str(text)
     mark = f"{tag}-{hashlib.sha256(text.encode('utf-8', 'replace')).hexdigest()[:16]}"
     return f"<{mark}>\n{text}\n</{mark}>"

@@ -1,1 +1,1 @@
-"""One module per provider, and the only place where vendor SDKs are imported."""
+"""One module per provider. Vendor SDKs are imported only here."""

@@ -1,4 +1,4 @@
-"""Azure OpenAI: the same protocol with deployments for models and a versioned address."""
+"""Azure OpenAI: OpenAI's protocol, with deployments instead of models and a versioned address."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ class AzureProvider(OpenAIProvider):
             max_retries=0,
         )
 
-    def limit_word(self, settings: ProviderSettings) -> str:
+    def max_tokens_parameter(self, settings: ProviderSettings) -> str:
         return "max_completion_tokens"

@@ -1,4 +1,4 @@
-"""A provider made of providers: asks them in order until one answers."""
+"""A provider that asks other providers in order until one answers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ResultT = TypeVar("ResultT")
 
 
 class Fallback:
-    """`primary` names those that are asked for; an answer of another one is a stand-in."""
+    """Asks `providers` in order. Answers from providers outside `primary` are cached for a shorter time."""
 
     name = "fallback"
 
@@ -58,10 +58,10 @@ class Fallback:
         return await self._first(self._able(), lambda provider: provider.complete(chat))
 
     async def stream(self, chat: Chat) -> AsyncGenerator[str | Reply, None]:
-        """From the first that begins; what has been said cannot be taken back."""
-        passed = Passed()
+        """Yield the answer of the first provider that starts one; an error after that is raised."""
+        failures = Failures()
         for provider in self._able():
-            if passed.over(provider):
+            if failures.rule_out(provider):
                 continue
             begun = False
             try:
@@ -73,8 +73,8 @@ class Fallback:
             except ProviderError as error:
                 if begun:
                     raise
-                passed.note(provider, error)
-        raise passed.verdict()
+                failures.add(provider, error)
+        raise failures.error()
 
     async def embed(
         self,
@@ -83,7 +83,7 @@ class Fallback:
         origin: Origin | None = None,
         dimensions: int | None = None,
     ) -> Embeddings:
-        """Only from providers of the same model: vectors of different models cannot be compared."""
+        """Return vectors of one model; only providers that serve it are asked."""
         wanted = model or self.embedding_model
         able = [p for p in self.providers if p.embedding_model == wanted] or self.providers[:1]
         return await self._first(able, lambda provider: provider.embed(texts, model, origin, dimensions))
@@ -98,37 +98,37 @@ class Fallback:
     async def _first(
         self, providers: Sequence[Provider], ask: Callable[[Provider], Awaitable[ResultT]]
     ) -> ResultT:
-        passed = Passed()
+        failures = Failures()
         for provider in providers:
-            if passed.over(provider):
+            if failures.rule_out(provider):
                 continue
             try:
                 return await ask(provider)
             except ProviderError as error:
-                passed.note(provider, error)
-        raise passed.verdict()
+                failures.add(provider, error)
+        raise failures.error()
 
 
-class Passed:
-    """Providers that did not answer one question, and why."""
+class Failures:
+    """The errors of providers that did not answer a request."""
 
     def __init__(self) -> None:
         self._errors: list[ProviderError] = []
         self._declined: set[str] = set()
 
-    def over(self, provider: Provider) -> bool:
-        """Whether asking is pointless: the same model has refused already."""
+    def rule_out(self, provider: Provider) -> bool:
+        """Whether the provider's model has already declined this request."""
         return provider.model in self._declined
 
-    def note(self, provider: Provider, error: ProviderError) -> None:
-        if isinstance(error, Unadmitted):  # the others would have to ask the same database
+    def add(self, provider: Provider, error: ProviderError) -> None:
+        if isinstance(error, Unadmitted):  # the other providers depend on the same database
             raise error
-        log.info("provider passed over", provider=provider.name, error=str(error))
+        log.info("provider failed, trying the next one", provider=provider.name, error=str(error))
         self._errors.append(error)
         if isinstance(error, Declined | Truncated):
             self._declined.add(provider.model)
 
-    def verdict(self) -> ProviderError:
-        """If one of them only has to be waited for, the whole is held until the first is free again."""
+    def error(self) -> ProviderError:
+        """Return the `Held` with the shortest wait, or `Exhausted` if waiting does not help."""
         held = [error for error in self._errors if isinstance(error, Held)]
         return min(held, key=lambda error: error.seconds) if held else Exhausted(self._errors)

@@ -80,7 +80,7 @@ class OllamaProvider:
                 if piece:
                     yield piece
             if last is None:
-                raise Malformed(self.name, "the stream held nothing", "")
+                raise Malformed(self.name, "the stream is empty", "")
             yield self._reply(chat, last, text, calls)
             return
         except TROUBLE as error:
@@ -90,8 +90,9 @@ class OllamaProvider:
         raise trouble
 
     def _question(self, chat: Chat) -> Any:
-        """The arguments of the SDK's call. Without a window, Ollama would cut long prompts off silently."""
+        """Return the arguments for the SDK."""
         temperature = 0 if chat.temperature is None and chat.schema is not None else chat.temperature
+        # Without num_ctx, Ollama silently truncates long prompts.
         options = {"temperature": temperature, "num_predict": chat.max_tokens, "num_ctx": self._window}
         return {
             "model": self.model,
@@ -135,9 +136,11 @@ class OllamaProvider:
             case ollama.ResponseError(status_code=429):
                 return Limited(self.name, self._retry_after)
             case ollama.ResponseError(status_code=401 | 403):
-                return Refused(self.name, f"refused ({error.status_code})", hint="check the key")
+                return Refused(self.name, f"key refused ({error.status_code})", hint="check the key")
             case ollama.ResponseError(status_code=404):
-                return Refused(self.name, f"no model {self.model!r} (404)", hint=f"ollama pull {self.model}")
+                return Refused(
+                    self.name, f"no model {self.model!r} (404)", hint=f"run `ollama pull {self.model}`"
+                )
             case ollama.ResponseError() if error.status_code < 0 or error.status_code >= 500:
                 return Unavailable(self.name, f"server error ({error.status_code})")
             case ollama.ResponseError():
@@ -145,7 +148,7 @@ class OllamaProvider:
             case httpx.TimeoutException():
                 return Unavailable(self.name, "timed out", billed=not isinstance(error, UNSENT))
             case httpx.HTTPError() | ConnectionError():
-                # The SDK makes a ConnectionError of what httpx could not connect.
+                # The SDK raises ConnectionError if httpx cannot connect.
                 billed = not isinstance(error, (*UNSENT, ConnectionError))
                 return Unavailable(self.name, f"connection failed: {error}", billed=billed)
             case _:
@@ -153,7 +156,7 @@ class OllamaProvider:
 
 
 def _calls(said: Any) -> tuple[ToolCall, ...]:
-    """Ollama numbers no calls; the id is ours."""
+    """Return the tool calls, with generated ids, since Ollama has none."""
     return tuple(
         ToolCall(f"call_{uuid4().hex[:12]}", call.function.name, dict(call.function.arguments or {}))
         for call in said.message.tool_calls or ()
@@ -161,7 +164,7 @@ def _calls(said: Any) -> tuple[ToolCall, ...]:
 
 
 def _message(message: Message) -> Message:
-    """From OpenAI's form: arguments are an object, and a tool's answer names the tool."""
+    """Convert a message from OpenAI's format: Ollama takes arguments as an object, and no call ids."""
     calls = message.get("tool_calls")
     if not calls:
         return {name: value for name, value in message.items() if name != "tool_call_id"}

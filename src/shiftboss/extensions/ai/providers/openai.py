@@ -1,4 +1,4 @@
-"""OpenAI, and any server that speaks its protocol, through the vendor's SDK."""
+"""OpenAI and servers with its protocol, through OpenAI's SDK."""
 
 from __future__ import annotations
 
@@ -66,16 +66,16 @@ class OpenAIProvider:
         self.cost = cost_of(settings)
         self.latency = Latency()
         self._strict = settings.strict
-        self._most = self.limit_word(settings)
+        self._max_tokens = self.max_tokens_parameter(settings)
         self._dimensions = settings.embedding_dimensions
         self._client = self.connect(settings, key)
 
     def connect(self, settings: ProviderSettings, key: str) -> AsyncOpenAI:
-        # Retries are the guard's: the SDK's own would spend requests that no limit has admitted.
+        # No retries in the SDK: they would bypass admission.
         return AsyncOpenAI(api_key=key, base_url=settings.base_url, timeout=settings.timeout, max_retries=0)
 
-    def limit_word(self, settings: ProviderSettings) -> str:
-        """OpenAI's own word for the longest answer is new; other servers know the old one."""
+    def max_tokens_parameter(self, settings: ProviderSettings) -> str:
+        """Return the parameter for the length of the answer; only OpenAI itself supports the new name."""
         return "max_tokens" if settings.base_url else "max_completion_tokens"
 
     async def complete(self, chat: Chat) -> Reply:
@@ -85,9 +85,9 @@ class OpenAIProvider:
             reply = self._reply(chat, said)
             self.latency.observe(time.perf_counter() - started)
             return reply
-        except Exception as error:  # the SDK checks no shapes: an odd answer fails wherever it is first used
+        except Exception as error:  # the SDK does not validate answers, so malformed ones fail anywhere here
             trouble = translate(self.name, error)
-        raise trouble  # out here, so that the SDK's error, which may quote the key, is not part of it
+        raise trouble  # outside the except block, since the SDK's error as its context could reveal the key
 
     async def stream(self, chat: Chat) -> AsyncGenerator[str | Reply, None]:
         said = Pieces()
@@ -106,12 +106,12 @@ class OpenAIProvider:
         raise trouble
 
     def _question(self, chat: Chat) -> Any:
-        """The arguments of the SDK's call."""
+        """Return the arguments for the SDK."""
         strict = strict_schema(chat.schema) if chat.schema is not None and self._strict else None
         asked: dict[str, Any] = {
             "model": self.model,
             "messages": list(chat.messages) if strict else instructed(chat),
-            self._most: chat.max_tokens,
+            self._max_tokens: chat.max_tokens,
             "temperature": chat.temperature,
             "tools": [tool.document for tool in chat.tools] or None,
         }
@@ -141,7 +141,7 @@ class OpenAIProvider:
         usage = self._usage(chat, said.usage, said.text)
         calls = tuple(self._tool_call(call, usage) for _, call in sorted(said.calls.items()))
         if said.finish is None and not said.text and not calls:
-            raise Malformed(self.name, "the stream held nothing", "", usage)
+            raise Malformed(self.name, "the stream is empty", "", usage)
         model = said.model or self.model
         return self._finished(said.text, model, usage, said.finish, said.refusal or None, calls)
 
@@ -155,8 +155,8 @@ class OpenAIProvider:
         calls: tuple[ToolCall, ...],
     ) -> Reply:
         if refusal or finish == "content_filter":
-            why = "the model declined to answer" if refusal else "stopped by the content filter"
-            raise Declined(self.name, why, usage=usage)
+            reason = "the model declined to answer" if refusal else "stopped by the content filter"
+            raise Declined(self.name, reason, usage=usage)
         return Reply(text, model, usage, self.name, str(finish or "stop"), calls)
 
     def _tool_call(self, call: Any, usage: Usage) -> ToolCall:
@@ -164,7 +164,7 @@ class OpenAIProvider:
             arguments = orjson.loads(call.function.arguments or "{}")
         except ValueError:
             raise Malformed(
-                self.name, "the arguments of a tool are not JSON", str(call.function.arguments), usage
+                self.name, "the arguments of a tool call are not JSON", str(call.function.arguments), usage
             ) from None
         return ToolCall(str(call.id), str(call.function.name), arguments)
 
@@ -180,14 +180,14 @@ class OpenAIProvider:
         name = model or self.embedding_model
         started = time.perf_counter()
         try:
-            # Raw: the SDK makes an object of every number, which takes longer than the network.
+            # Raw response: the SDK's parsing of large vectors takes longer than the network.
             said = await self._client.embeddings.with_raw_response.create(
                 model=name, input=list(texts), encoding_format="float", **extra
             )
             made = orjson.loads(said.content)
             rows = [item["embedding"] for item in sorted(made["data"], key=lambda item: item["index"])]
-            told = (made.get("usage") or {}).get("prompt_tokens")
-            tokens = counted(told, sum(map(estimate_tokens, texts)))
+            reported = (made.get("usage") or {}).get("prompt_tokens")
+            tokens = counted(reported, sum(map(estimate_tokens, texts)))
             vectors = matrix(rows)
             self.latency.observe(time.perf_counter() - started)
             return Embeddings(vectors, self.name, name, self.cost.of_embedding(tokens))
@@ -200,7 +200,7 @@ class OpenAIProvider:
 
 
 class Function:
-    """A tool call that comes in pieces."""
+    """A tool call that is assembled from pieces."""
 
     def __init__(self) -> None:
         self.id = self.name = self.arguments = ""
@@ -211,7 +211,7 @@ class Function:
 
 
 class Pieces:
-    """What a stream has said so far."""
+    """The part of a streamed answer received so far."""
 
     def __init__(self) -> None:
         self.text = self.refusal = ""
@@ -221,7 +221,7 @@ class Pieces:
         self.calls: dict[int, Function] = {}
 
     def take(self, event: Any) -> str:
-        """The text that this event brings."""
+        """Add an event and return its text."""
         self.usage = getattr(event, "usage", None) or self.usage
         self.model = getattr(event, "model", None) or self.model
         if not getattr(event, "choices", None):
@@ -239,13 +239,13 @@ class Pieces:
         return text
 
 
-def _name(word: str) -> str:
-    """Letters, digits, _ and -, at most 64, as the protocol wants it."""
-    return "".join(ch if ch.isascii() and (ch.isalnum() or ch in "_-") else "_" for ch in word)[:64]
+def _name(name: str) -> str:
+    """Return the name in the protocol's alphabet: at most 64 letters, digits, _ and -."""
+    return "".join(ch if ch.isascii() and (ch.isalnum() or ch in "_-") else "_" for ch in name)[:64]
 
 
 def translate(name: str, error: Exception) -> ProviderError:
-    """The SDK's error as one of ours."""
+    """Return the SDK's error as a `ProviderError`."""
     match error:
         case ProviderError():
             return error
@@ -254,20 +254,22 @@ def translate(name: str, error: Exception) -> ProviderError:
         case openai.APIConnectionError():
             billed = not isinstance(error.__cause__, UNSENT)
             return Unavailable(name, f"connection failed: {error.__cause__ or error}", billed=billed)
-        case httpx.HTTPError():  # while the answer streamed in
+        case httpx.HTTPError():  # while streaming
             return Unavailable(name, f"connection broken: {error}", billed=True)
         case openai.RateLimitError() if error.code == "insufficient_quota":
-            return Held(name, "the vendor says that the quota is spent", QUOTA_HOLD)
+            return Held(name, "the vendor's quota is spent", QUOTA_HOLD)
         case openai.RateLimitError():
             return Limited(name, retry_after(error.response.headers))
         case openai.AuthenticationError() | openai.PermissionDeniedError():
-            return Refused(name, f"key refused ({error.status_code})", hint="check the key and its rights")
+            return Refused(
+                name, f"key refused ({error.status_code})", hint="check the key and its permissions"
+            )
         case openai.NotFoundError():
             return Refused(name, "model or address not found (404)", hint="check model and base_url")
         case openai.APIStatusError() if error.status_code >= 500 or error.status_code in (408, 409):
             return Unavailable(name, f"server error ({error.status_code})")
         case openai.APIStatusError() if error.code == "context_length_exceeded":
-            return TooLong(name, "the request is longer than the model's context window")
+            return TooLong(name, "the request exceeds the model's context window")
         case openai.APIStatusError() if error.code == "content_filter":
             return Declined(name, "the content filter rejected the request")
         case openai.APIStatusError():
@@ -277,15 +279,15 @@ def translate(name: str, error: Exception) -> ProviderError:
 
 
 def retry_after(headers: Any) -> float:
-    """Seconds the server asks to wait, at most a day: after that it is worth another question."""
+    """Return the seconds that the server asks to wait, at most a day."""
     try:
-        return min(max(0.0, _asked_wait(headers)), LONGEST_HOLD)
+        return min(max(0.0, _requested_wait(headers)), LONGEST_HOLD)
     except (ValueError, OverflowError):
         return DEFAULT_RETRY_AFTER
 
 
-def _asked_wait(headers: Any) -> float:
-    """In milliseconds, seconds or a date."""
+def _requested_wait(headers: Any) -> float:
+    """Parse the headers, which give milliseconds, seconds or a date."""
     if millis := headers.get("retry-after-ms"):
         return float(millis) / 1000
     asked = headers.get("retry-after")
@@ -297,8 +299,8 @@ def _asked_wait(headers: Any) -> float:
 
 
 def matrix(rows: Any) -> Vectors:
-    """One line per vector; anything else is an error."""
+    """Return the vectors as a matrix, or raise `ValueError`."""
     vectors = np.asarray(rows, dtype=np.float32)
     if vectors.ndim != 2:
-        raise ValueError("the vectors are not lists of numbers")
+        raise ValueError("the vectors are not equally long lists of numbers")
     return vectors

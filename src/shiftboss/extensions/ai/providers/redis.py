@@ -1,4 +1,4 @@
-"""Cached results in Redis (or Valkey), through its SDK."""
+"""Stores the cache in Redis or Valkey."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from redis.asyncio import Redis
 
 from shiftboss.extensions.ai.cache import Taken
 
-# In one step: between a look and a claim, another could put the value and give its claim up.
+# Atomic: between a lookup and a claim, another process could put the value and release its claim.
 TAKE = """
 local found = redis.call('get', KEYS[1])
 if found then return found end
 if redis.call('set', KEYS[2], ARGV[1], 'NX', 'PX', ARGV[2]) then return 'mine' end
 return 'wait'
 """
-# Only the claimant may give its claim up.
+# Only the owner may release its claim.
 RELEASE = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0"
 
 

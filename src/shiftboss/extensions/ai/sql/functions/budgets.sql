@@ -1,17 +1,17 @@
--- What may be spent, by a provider (its own row) and by a tenant, task type or key (shiftboss.ai_limits).
+-- Limits and budgets of providers (in their own row) and of tenants, task types and keys (in shiftboss.ai_limits).
 DROP FUNCTION IF EXISTS shiftboss.ai_window_wait(text, int, int, int, timestamptz);
 DROP FUNCTION IF EXISTS shiftboss.ai_spent(text, timestamptz);
 
 CREATE OR REPLACE FUNCTION shiftboss.ai_today() RETURNS date
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$ SELECT (shiftboss.now() AT TIME ZONE 'UTC')::date $$;
 
--- Seconds until the budgets of the next day (UTC).
+-- Seconds until the next day (UTC) begins, with new budgets.
 CREATE OR REPLACE FUNCTION shiftboss.ai_until_midnight(p_now timestamptz) RETURNS double precision
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT extract(epoch FROM (((p_now AT TIME ZONE 'UTC')::date + 1)::timestamp AT TIME ZONE 'UTC') - p_now)::double precision
 $$;
 
--- Set the limits of a tenant, task type or key; without any limit the row goes. "*" stands for all without a row.
+-- Set the limits of a tenant, task type or key, or remove them if all are NULL. "*" applies to all names without a row.
 CREATE OR REPLACE FUNCTION shiftboss.set_ai_limit(
     p_scope text, p_name text, p_daily_budget numeric DEFAULT NULL, p_requests_per_minute int DEFAULT NULL,
     p_tokens_per_minute int DEFAULT NULL
@@ -28,8 +28,8 @@ BEGIN
         tokens_per_minute = excluded.tokens_per_minute, updated_at = excluded.updated_at;
 END $$;
 
--- Seconds until one more call of p_need tokens fits into the last minute of this provider, tenant, task_type or key;
--- 0 if it fits now. A call that is larger than the whole limit goes through alone, otherwise it would wait forever.
+-- Seconds until a call of p_need tokens fits into the limits per minute of this provider, tenant, task type or key; 0 if it
+-- fits now. A call that exceeds the limit on its own is admitted when no other call counts, or it would wait permanently.
 CREATE OR REPLACE FUNCTION shiftboss.ai_minute_wait(
     p_scope text, p_name text, p_requests int, p_tokens int, p_need int, p_now timestamptz
 ) RETURNS double precision LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -53,8 +53,8 @@ BEGIN
     RETURN v_wait;
 END $$;
 
--- What was spent today, with what is set aside for calls under way. A call that was never settled, because its
--- process died, counts as spent at its estimate for the rest of its day.
+-- Spend today, including the reservations of running calls. A call that was never settled because its process died counts
+-- at its estimate for the rest of its day.
 CREATE OR REPLACE FUNCTION shiftboss.ai_spent(p_scope text, p_name text, p_now timestamptz) RETURNS numeric
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -75,20 +75,20 @@ BEGIN
     RETURN coalesce(v_spent, 0) + coalesce(v_open, 0);
 END $$;
 
--- Why a budget does not allow a call of this cost today; NULL if it does.
+-- The reason why the budget does not allow a call of this cost today; NULL if it does.
 CREATE OR REPLACE FUNCTION shiftboss.ai_over_budget(
     p_scope text, p_name text, p_budget numeric, p_cost numeric, p_now timestamptz
 ) RETURNS text LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT CASE
         WHEN p_budget IS NULL OR p_cost = 0 THEN NULL
-        WHEN p_cost > p_budget THEN format('a call of about $%s is more than the whole daily budget of %s %s, $%s',
+        WHEN p_cost > p_budget THEN format('a call of about $%s exceeds the daily budget of %s %s, $%s',
             round(p_cost, 4), replace(p_scope, '_', ' '), p_name, trim_scale(p_budget))
         WHEN shiftboss.ai_spent(p_scope, p_name, p_now) + p_cost > p_budget
             THEN format('the budget of %s %s is spent until 00:00 UTC', replace(p_scope, '_', ' '), p_name) END
 $$;
 
--- Why this tenant, task type or key may not call now, and for how long; no row if it may. The row of its spend is
--- locked until the transaction ends, so that two calls cannot both take what is left.
+-- The reason why this tenant, task type or key may not call now, and for how long; no row if it may. Locks its spend until
+-- the transaction ends, so that two calls cannot both use the rest of a budget.
 CREATE OR REPLACE FUNCTION shiftboss.ai_scope_obstacle(
     p_scope text, p_name text, p_tokens int, p_cost numeric, p_now timestamptz
 ) RETURNS TABLE (reason text, wait_seconds double precision)
@@ -112,8 +112,8 @@ BEGIN
     wait_seconds := shiftboss.ai_minute_wait(
         p_scope, p_name, v_limit.requests_per_minute, v_limit.tokens_per_minute, p_tokens, p_now);
     IF wait_seconds > 0 THEN
-        reason := format('the rate of %s %s is used up (%s)', replace(p_scope, '_', ' '), p_name,
-            concat_ws(', ', v_limit.requests_per_minute || ' requests a minute', v_limit.tokens_per_minute || ' tokens a minute'));
+        reason := format('%s %s has reached its limit (%s)', replace(p_scope, '_', ' '), p_name,
+            concat_ws(', ', v_limit.requests_per_minute || ' requests per minute', v_limit.tokens_per_minute || ' tokens per minute'));
         RETURN NEXT;
     END IF;
 END $$;
@@ -131,7 +131,7 @@ CREATE OR REPLACE FUNCTION shiftboss.ai_add_spend(
 $$;
 DROP FUNCTION IF EXISTS shiftboss.ai_add_spend(text, bigint, bigint, bigint, bigint, numeric);
 
--- In the order tenant, task type, key, as ai_scope_obstacle locks them.
+-- Locks tenant, task type and key in the same order as admit_call, to avoid deadlocks.
 CREATE OR REPLACE FUNCTION shiftboss.ai_add_scope_spend(
     p_call shiftboss.ai_calls, p_calls bigint, p_tokens bigint, p_cost numeric
 ) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$

@@ -1,6 +1,7 @@
 -- Cached answers and embeddings, by content.
 
--- hit: here is the value. mine: make it, then put or release it. wait: somebody else is making it.
+-- Look up a value or claim its computation. hit: the value is returned. mine: the caller must compute it, then put or release
+-- it. wait: another owner is computing it.
 CREATE OR REPLACE FUNCTION shiftboss.ai_cache_take(p_key text, p_task_type text, p_owner uuid, p_lease interval)
 RETURNS TABLE (state text, value jsonb) LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
@@ -42,7 +43,7 @@ SET search_path = pg_catalog, pg_temp AS $$
     DELETE FROM shiftboss.ai_cache WHERE key = p_key AND owner = p_owner AND value IS NULL;
 $$;
 
--- Many at once, for embeddings: those of the keys that are there.
+-- The cached values among many keys, for embeddings.
 CREATE OR REPLACE FUNCTION shiftboss.ai_cache_get_many(p_keys text[]) RETURNS TABLE (key text, value jsonb)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT c.key, c.value FROM shiftboss.ai_cache c

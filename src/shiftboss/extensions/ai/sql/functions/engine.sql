@@ -1,5 +1,5 @@
--- Calling a provider is: admit (reserve what it may cost) → the call, outside of any transaction → settle (what it did
--- cost). The row of a provider is locked while it decides, so breaker, limits and budget hold for the whole fleet.
+-- A call has three steps: admit (reserve the estimated cost), the call itself, outside any transaction, and settle (record
+-- the real cost). Admission locks the row of the provider, so that breaker, limits and budget hold for the whole fleet.
 DROP FUNCTION IF EXISTS shiftboss.ai_obstacle(shiftboss.ai_providers, int, numeric, timestamptz);
 
 CREATE OR REPLACE FUNCTION shiftboss.ai_configure(
@@ -18,7 +18,7 @@ CREATE OR REPLACE FUNCTION shiftboss.ai_configure(
             excluded.daily_budget, excluded.failure_limit, excluded.recovery);
 $$;
 
--- Why this provider may not be asked now, and for how long; no row if it may.
+-- The reason why this provider cannot be called now, and for how long; no row if it can.
 CREATE OR REPLACE FUNCTION shiftboss.ai_provider_obstacle(
     p shiftboss.ai_providers, p_tokens int, p_cost numeric, p_now timestamptz
 ) RETURNS TABLE (reason text, wait_seconds double precision)
@@ -46,8 +46,9 @@ BEGIN
     END IF;
 END $$;
 
--- Reserve a call: its id, or the reason why not and how many seconds that will last. The caller chooses the id;
--- admitting one again changes nothing. What is reserved counts as spent until settle_call says what it was.
+-- Admit a call and reserve its estimated cost. Returns the id of the call, or the reason for the refusal and the seconds to
+-- wait. The caller chooses the id; admitting the same id again has no effect. The reservation counts as spent until
+-- settle_call records the real cost.
 CREATE OR REPLACE FUNCTION shiftboss.admit_call(
     p_call_id uuid, p_provider text, p_model text, p_kind text, p_task_type text, p_tokens int, p_cost numeric,
     p_lease interval, p_task_id uuid DEFAULT NULL, p_tenant text DEFAULT NULL, p_key text DEFAULT NULL,
@@ -90,10 +91,10 @@ BEGIN
     RETURN QUERY SELECT p_call_id, NULL::text, NULL::double precision;
 END $$;
 
--- Say what a call came to and cost: settled, already (it was settled before: nothing changes) or unknown. Call it on
--- its own or inside a transaction that also stores what was bought. Outcomes: ok, malformed, declined, truncated (the
--- provider is alive), unavailable, refused (both count against the circuit), limited (held for p_retry_after),
--- unsuitable, cancelled.
+-- Record the outcome and cost of a call. Returns settled, already (it was settled before, nothing changes) or unknown. May be
+-- called in the transaction that stores the answer. Outcomes: ok, malformed, declined, truncated (the provider works),
+-- unavailable, refused (counted by the circuit breaker), limited (the provider is held for p_retry_after), unsuitable,
+-- cancelled.
 CREATE OR REPLACE FUNCTION shiftboss.settle_call(
     p_call_id uuid, p_outcome text, p_prompt_tokens int, p_completion_tokens int, p_cost numeric,
     p_model text DEFAULT NULL, p_latency_ms double precision DEFAULT NULL, p_error text DEFAULT NULL,
@@ -108,7 +109,7 @@ BEGIN
     IF NOT FOUND THEN
         RETURN 'unknown';
     END IF;
-    -- the provider's row first, as in admit_call: one order of locks, no deadlock
+    -- Lock the provider's row first, as admit_call does, to avoid deadlocks.
     PERFORM FROM shiftboss.ai_providers p WHERE p.provider = v_call.provider FOR UPDATE;
     SELECT * INTO v_call FROM shiftboss.ai_calls c WHERE c.call_id = p_call_id FOR UPDATE;
     IF v_call.outcome IS NOT NULL AND v_call.outcome <> 'lost' THEN
@@ -132,15 +133,15 @@ BEGIN
         INSERT INTO shiftboss.ai_call_texts (call_id, prompt, answer, expires_at)
         VALUES (p_call_id, p_prompt, p_answer, v_now + coalesce(p_keep_text, interval '7 days')) ON CONFLICT DO NOTHING;
     END IF;
-    -- each caller cleans up, a little more than it adds: no process needs to live long enough for it
+    -- Callers prune slightly more than they add, so pruning does not depend on long-lived processes.
     IF v_call.id % 100 = 0 THEN
         PERFORM shiftboss.ai_prune(p_limit => 200);
     END IF;
     RETURN 'settled';
 END $$;
 
--- Settle calls in the transaction that stores the steps which made them. Entries have the names of settle_call's parameters,
--- spans in seconds. One that cannot be booked must not cost the step its result: its reservation counts instead.
+-- Settle calls in the transaction that stores the steps that made them. Entries are named like the parameters of settle_call,
+-- with intervals in seconds. An entry that cannot be settled is skipped, so that the step is stored; its reservation counts.
 CREATE OR REPLACE FUNCTION shiftboss.with_step_ai_calls(p_calls jsonb) RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -162,7 +163,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- Spend, on the day the call was made. One that was given up as lost had its estimate booked: only the difference is added.
+-- Add the cost of a call to the spend of the day it started on. A lost call was added at its estimate: add the difference.
 CREATE OR REPLACE FUNCTION shiftboss.ai_book(
     p_call shiftboss.ai_calls, p_prompt_tokens int, p_completion_tokens int, p_cost numeric, p_failed boolean
 ) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -177,7 +178,7 @@ BEGIN
         p_prompt_tokens::bigint - v_gone + p_completion_tokens, v_cost);
 END $$;
 
--- For workers of the version before, which know calls by number.
+-- For workers of the previous version, which identify calls by number.
 CREATE OR REPLACE FUNCTION shiftboss.ai_admit(
     p_provider text, p_model text, p_kind text, p_task_type text, p_task_id uuid,
     p_tokens int, p_cost numeric, p_lease interval
@@ -202,12 +203,12 @@ BEGIN
     FROM shiftboss.ai_calls c WHERE c.id = p_call_id;
 END $$;
 
--- closed → open after failure_limit failures in a row; half-open → open or closed by its probe alone.
+-- A closed circuit opens after failure_limit consecutive failures. Only its probe opens or closes a half-open one.
 CREATE OR REPLACE FUNCTION shiftboss.ai_turn_circuit(
     p_provider text, p_call_id bigint, p_outcome text, p_retry_after interval, p_now timestamptz
 ) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    IF p_outcome = 'limited' THEN  -- whatever the circuit: the server asks for it
+    IF p_outcome = 'limited' THEN  -- in any state of the circuit
         UPDATE shiftboss.ai_providers SET held_until = greatest(held_until, p_now + p_retry_after) WHERE provider = p_provider;
     END IF;
     IF p_outcome IN ('unavailable', 'refused') THEN
@@ -224,13 +225,13 @@ BEGIN
             failures = 0, circuit = 'closed', opened_at = NULL, probe_id = NULL, probe_until = NULL
         WHERE provider = p_provider AND (circuit = 'closed' OR probe_id = p_call_id);
     ELSE
-        -- the probe proved nothing: the next call is the probe
+        -- The probe was inconclusive: the next call is the probe.
         UPDATE shiftboss.ai_providers SET circuit = 'open', probe_id = NULL, probe_until = NULL
         WHERE provider = p_provider AND probe_id = p_call_id;
     END IF;
 END $$;
 
--- Totals that a process gathered: calls of providers that cost nothing, and use of the cache.
+-- Add counts that a process has buffered: calls of free providers, and use of the cache.
 CREATE OR REPLACE FUNCTION shiftboss.ai_report(p_free jsonb, p_cache jsonb) RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -255,7 +256,7 @@ BEGIN
         hits = u.hits + excluded.hits, misses = u.misses + excluded.misses, errors = u.errors + excluded.errors;
 END $$;
 
--- Calls that needed no admission, gathered by a process: answers from the cache and from providers without limits.
+-- Record calls that needed no admission: answers from the cache and from providers without limits.
 CREATE OR REPLACE FUNCTION shiftboss.record_calls(p_calls jsonb, p_keep_text interval) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -277,7 +278,7 @@ BEGIN
     ON CONFLICT (call_id) DO NOTHING;
 END $$;
 
--- Lets old rows go, a bounded number at a time, and books calls that were never settled; returns how many went.
+-- Delete up to p_limit old rows per table, and count calls that were never settled as spent. Returns the number of deleted rows.
 CREATE OR REPLACE FUNCTION shiftboss.ai_prune(p_keep_calls interval DEFAULT '30 days', p_limit int DEFAULT 1000)
 RETURNS int LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
