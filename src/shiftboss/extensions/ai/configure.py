@@ -144,7 +144,7 @@ class Builder:
     async def custom(self, wanted: Wanted) -> Provider:
         """Return a provider with another address or key, and with its own breaker and limits.
 
-        The configured key is never sent to another address, where whoever set `base_url` could read it.
+        The configured key is never sent to another address, where the owner of `base_url` could read it.
         """
         kind = wanted.provider or ""
         if kind not in MAKERS:
