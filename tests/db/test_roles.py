@@ -11,11 +11,15 @@ import pytest
 from shiftboss.db import Database
 from shiftboss.db.migrate import is_current, migrate
 from shiftboss.db.roles import Kind, grants
+from shiftboss.model.access import Forbidden, Principal, Role
 from shiftboss.model.errors import DatabaseError, MigrationError
+from shiftboss.model.settings import Settings
 from shiftboss.model.task import NewTask
 from shiftboss.model.worker import Member
+from shiftboss.operations import Operations
 from tests.conftest import as_superuser
 
+ME = Principal("me", Role.ADMIN)
 REFUSED = psycopg.errors.InsufficientPrivilege
 
 
@@ -62,6 +66,35 @@ async def test_an_application_enqueues_and_nothing_else(database_url: str, login
     assert sorted(name for (name,) in claimed) == ["a", "plain"]
 
 
+async def test_an_application_enqueues_from_python_and_by_operations(database_url: str, login: str) -> None:
+    (await given(database_url, login, Kind.ENQUEUE)).close()
+    async with await Database.open(login) as db:
+        (made,) = await db.tasks.enqueue([NewTask(task_type="a")])
+        other = await Operations(db, Settings.load()).enqueue(ME, NewTask(task_type="b"))
+        assert "no worker knows" in (other.warning or "")
+        with pytest.raises(DatabaseError, match="permission denied"):
+            await Operations(db, Settings.load()).pause_queue(ME, "default")
+    with psycopg.connect(database_url) as owner:
+        assert (
+            len(owner.execute("SELECT FROM tasks WHERE id = ANY (%s)", [[made.id, other.id]]).fetchall()) == 2
+        )
+        assert owner.execute("SELECT action, outcome FROM shiftboss.audit ORDER BY id").fetchall() == [
+            ("task.enqueue", "done"),
+            ("queue.pause", "failed"),
+        ]
+
+
+async def test_a_role_that_cannot_be_audited_changes_nothing(database_url: str, login: str) -> None:
+    (await given(database_url, login, Kind.WORKER)).close()
+    async with await Database.open(login) as db:
+        operations = Operations(db, Settings.load())
+        with pytest.raises(Forbidden, match="cannot write the audit log"):
+            await operations.enqueue(ME, NewTask(task_type="a"))
+        with pytest.raises(Forbidden, match="cannot write the audit log"):
+            await operations.pause_queue(ME, "default")
+        assert await db.fetch("SELECT FROM tasks") == []
+
+
 async def test_a_viewer_sees_and_changes_nothing(database_url: str, login: str) -> None:
     with await given(database_url, login, Kind.VIEWER) as conn:
         for view in ("tasks", "orchestrator_status", "task_queue_analysis", "health"):
@@ -106,7 +139,16 @@ async def test_an_operator_steers_and_does_not_change_the_schema(database_url: s
         conn.execute("SELECT * FROM shiftboss.access_tokens")
         conn.execute("INSERT INTO public.tasks (task_type) VALUES ('a')")
         conn.execute("SELECT * FROM shiftboss.cancel(ARRAY(SELECT id FROM public.tasks))")
-        refuse(conn, *OWNERS_ONLY)
+        conn.execute(
+            "INSERT INTO shiftboss.audit (actor, role, action, outcome) VALUES ('a', 'admin', 'b', 'done')"
+        )
+        refuse(
+            conn,
+            *OWNERS_ONLY,
+            "DELETE FROM shiftboss.audit",
+            "UPDATE shiftboss.audit SET actor = 'somebody'",
+            "UPDATE shiftboss.migrations SET checksum = ''",
+        )
         with pytest.raises(
             psycopg.errors.ProgramLimitExceeded
         ):  # the trigger follows, though it is the owner's

@@ -23,6 +23,8 @@ VIEWS = (
 )  # fmt: skip
 SECRET = ("access_tokens", "login_codes", "audit")
 SETTLED = ("settings", "migrations")  # a worker only reads these
+# Python and the command line read these before they enqueue.
+READ_TO_ENQUEUE = ("migrations", "installation", "task_schemas")
 
 
 class Kind(StrEnum):
@@ -60,6 +62,9 @@ def _statements(kind: Kind, schemas: list[str]) -> Iterator[sql.SQL]:
     yield sql.SQL("GRANT USAGE ON SCHEMA public, " + ", ".join(schemas) + " TO {role}")
     if kind is Kind.ENQUEUE:
         yield sql.SQL(f"GRANT INSERT ({', '.join(ENQUEUED)}), SELECT (id) ON public.tasks TO {{role}}")
+        yield sql.SQL("GRANT SELECT (status, capabilities) ON public.workers TO {role}")
+        yield sql.SQL(f"GRANT SELECT ON {_ours(READ_TO_ENQUEUE)} TO {{role}}")
+        yield sql.SQL("GRANT INSERT, SELECT (id) ON shiftboss.audit TO {role}")
     else:
         yield from _tables(kind, schemas)
     if kind is not Kind.VIEWER:
@@ -80,6 +85,9 @@ def _tables(kind: Kind, schemas: list[str]) -> Iterator[sql.SQL]:
         yield sql.SQL(f"REVOKE ALL ON {_ours(SECRET)} FROM {{role}}")
     if kind is Kind.WORKER:
         yield sql.SQL(f"REVOKE INSERT, UPDATE, DELETE ON {_ours(SETTLED)} FROM {{role}}")
+    if kind is Kind.OPERATOR:
+        yield sql.SQL("REVOKE INSERT, UPDATE, DELETE ON shiftboss.migrations FROM {role}")
+        yield sql.SQL("REVOKE UPDATE, DELETE ON shiftboss.audit FROM {role}")
 
 
 def _ours(names: tuple[str, ...]) -> str:

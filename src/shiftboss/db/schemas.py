@@ -66,8 +66,7 @@ class Schemas:
         return [f"{error.message}: {error.hint}" for error in unknown]
 
     async def _unknown(self, task_type: str) -> UnknownTaskType:
-        known = await self._db.insights.tasks.types()
-        known += [row["task_type"] for row in await self.all()]
-        near = get_close_matches(task_type, set(known) - {task_type}, n=1)
+        known = {row["task_type"] for row in await self.all()}
+        near = get_close_matches(task_type, known - {task_type}, n=1)
         hint = f"did you mean {near[0]}?" if near else "it waits until a worker has it"
         return UnknownTaskType(f"no worker knows the task type {task_type!r}", hint=hint)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from shiftboss.db.connection import Row
-from shiftboss.model.access import Principal, Role
+from shiftboss.model.access import Forbidden, Principal, Role
 
 if TYPE_CHECKING:
     from shiftboss.db.database import Database
@@ -22,6 +22,7 @@ class Tokens:
 
     def __init__(self, db: Database) -> None:
         self._db = db
+        self._audits = False
 
     async def create_token(self, name: str, role: Role, lifetime: timedelta | None = None) -> str:
         """A new token, shown this once."""
@@ -70,6 +71,20 @@ class Tokens:
         """Use a login code up; None if it is unknown, used or past its time."""
         row = await self._db.fetch_one("SELECT * FROM shiftboss.redeem_login(%s)", [_hash(code)])
         return Principal(row["name"], Role(row["role"])) if row else None
+
+    async def require_audit(self) -> None:
+        """Refuse a database role that could change the fleet but not record it in the audit log."""
+        if self._audits:
+            return
+        query = "SELECT current_user AS role, has_table_privilege('shiftboss.audit', 'INSERT') AS allowed"
+        row = await self._db.fetch_one(query)
+        assert row is not None
+        if not row["allowed"]:
+            raise Forbidden(
+                f"the database role {row['role']!r} cannot write the audit log, so it changes nothing",
+                hint=f"connect as an operator: `shiftboss db roles operator {row['role']}` prints the grants",
+            )
+        self._audits = True
 
     async def record(
         self,

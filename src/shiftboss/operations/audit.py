@@ -25,10 +25,11 @@ class Audited:
     async def _recorded(
         self, who: Principal, role: Role, action: str, target: object = None, **details: Any
     ) -> AsyncIterator[dict[str, Any]]:
-        """Run the block if `who` has the role, and record the outcome in any case.
+        """Run the block only if `who` has the role and the audit log can be written; record how it ended.
 
         The block receives the details and may add to them.
         """
+        await self._db.tokens.require_audit()
         about = None if target is None else str(target)
         given = {name: value for name, value in details.items() if value is not None}
         if who.source is not None:
