@@ -18,6 +18,7 @@ from shiftboss.db.embedded import EmbeddedServer
 from shiftboss.db.installation import programs, server_account
 from shiftboss.db.migrate import migrate
 from shiftboss.model.errors import AdoptionNeeded, DatabaseError
+from shiftboss.model.worker import Member
 from tests.conftest import as_superuser
 
 PROCESSES = (
@@ -178,6 +179,13 @@ async def test_a_physical_copy_keeps_its_identity_but_serves_another_address(tmp
             await there.execute("SELECT shiftboss.fence('leader', %s)", [token])
             await there.execute("SELECT shiftboss.adopt('copy')")
             assert (await there.installation.own()).id != original.id
+            await db.workers.register(Member(id="w"))
+            with pytest.raises(DatabaseError, match="looks like the original") as error:
+                await db.execute("SELECT shiftboss.adopt('copy')")
+            assert "--force" in (error.value.hint or "")
+            assert (await db.installation.own()).id == original.id
+            await db.execute("SELECT shiftboss.adopt('copy', true)")
+            assert (await db.installation.own()).id != original.id
     finally:
         for server in (first, second):
             server.release()

@@ -58,9 +58,9 @@ async def identify(conn: Connection) -> Identity:
     return Identity(row["identity"], f"{seen} {row['server']}", row["foreign_because"])
 
 
-async def adopt(conn: Connection, as_: Literal["copy", "moved"]) -> UUID:
-    """Say what a copy is: another fleet, or the same one in a new place. Its identity from now on."""
-    row = await (await conn.execute("SELECT shiftboss.adopt(%s) AS id", [as_])).fetchone()
+async def adopt(conn: Connection, as_: Literal["copy", "moved"], *, force: bool = False) -> UUID:
+    """Declare a restored database another fleet, or the same fleet in a new place; return its identity."""
+    row = await (await conn.execute("SELECT shiftboss.adopt(%s, %s) AS id", [as_, force])).fetchone()
     assert row is not None
     id: UUID = row["id"]
     return id

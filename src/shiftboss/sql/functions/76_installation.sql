@@ -35,8 +35,12 @@ END $$;
 
 -- Say what a copy is: another fleet ('copy', with an identity of its own), or the same one in a new place ('moved'; the
 -- original is gone). Either way nobody holds a lease or runs a process here yet. Returns the identity.
-CREATE OR REPLACE FUNCTION shiftboss.adopt(p_as text) RETURNS uuid LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+-- Without p_force it refuses a database that was made here and whose workers are alive: that is the original.
+DROP FUNCTION IF EXISTS shiftboss.adopt(text);
+CREATE OR REPLACE FUNCTION shiftboss.adopt(p_as text, p_force boolean DEFAULT false) RETURNS uuid LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
+    v_live text;
     v_former uuid;
     v_identity uuid;
 BEGIN
@@ -44,7 +48,15 @@ BEGIN
         RAISE EXCEPTION 'a database is adopted as "copy" or as "moved", not as "%"', p_as
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
-    PERFORM shiftboss.identify();
+    IF NOT p_force AND (SELECT i.foreign_because IS NULL FROM shiftboss.identify() i) THEN
+        SELECT w.id INTO v_live FROM public.workers w
+        WHERE w.status = 'active' AND w.lease_expires_at > shiftboss.now() ORDER BY w.last_heartbeat DESC LIMIT 1;
+        IF v_live IS NOT NULL THEN
+            RAISE EXCEPTION 'this looks like the original: it was made here, and worker % is alive', v_live
+                USING ERRCODE = 'object_in_use',
+                    HINT = 'Check the database URL. If this is the copy, stop its processes first, or use --force.';
+        END IF;
+    END IF;
     SELECT i.identity INTO v_former FROM shiftboss.installation i FOR UPDATE;
     v_identity := CASE p_as WHEN 'copy' THEN gen_random_uuid() ELSE v_former END;
     UPDATE shiftboss.installation SET identity = v_identity, system_identifier = shiftboss.system_identifier(),
