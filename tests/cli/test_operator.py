@@ -9,6 +9,7 @@ import pytest
 
 from shiftboss.cli import main
 from shiftboss.db import Database
+from shiftboss.model.worker import Member
 
 
 @pytest.fixture
@@ -83,6 +84,19 @@ async def test_a_worker_that_runs_by_itself_takes_orders(db: Database, cli: Any)
     assert [row["action"] for row in await db.tokens.audit()][::-1] == [
         "worker.pause", "worker.resume", "worker.drain", "worker.drain",
     ]  # fmt: skip
+
+
+async def test_all_means_workers_without_a_supervisor_as_well(db: Database, cli: Any) -> None:
+    assert await cli("pause", "--all") == (0, "no worker is running", "")
+    await db.workers.register(Member(id="lone", queues=["mail"]))
+    assert await cli("pause", "--all") == (0, "lone paused", "")
+    assert await cli("resume", "--queue", "mail") == (0, "lone resumed", "")
+    assert (await cli("pause", "--queue", "other"))[0] == 4
+    code, out, _ = await cli("restart", "--all")
+    assert (code, "lone: not restarted" in out) == (0, True)
+    row = await db.workers.get("lone")
+    assert row is not None
+    assert row["paused"] is False
 
 
 async def test_submit_checks_arguments(db: Database, cli: Any) -> None:

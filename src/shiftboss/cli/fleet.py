@@ -11,7 +11,7 @@ from shiftboss.cli.output import Columns, Json, ask, say_json, show_rows, span
 from shiftboss.model.errors import UsageError
 
 if TYPE_CHECKING:
-    from shiftboss.db import Database
+    from shiftboss.db import Database, Row
     from shiftboss.operations import Operations
 
 Components = Annotated[list[str] | None, typer.Argument(help="workers, such as worker:processing:0")]
@@ -49,16 +49,14 @@ def _slots(as_json: Json = False) -> None:
 def _pause(components: Components = None, queue: Queue = None, everyone: All = False) -> None:
     """Let workers finish their tasks but claim no new ones until they are resumed."""
     _one_choice("pause", components, queue, everyone)
-    for name in act(lambda db, operations: _steer(db, operations, components, queue, paused=True)):
-        typer.echo(f"{name} paused")
+    _say(act(lambda db, operations: _steer(db, operations, components, queue, paused=True)), "paused")
 
 
 @resume.command()
 def _resume(components: Components = None, queue: Queue = None, everyone: All = False) -> None:
     """Let paused workers claim again."""
     _one_choice("resume", components, queue, everyone)
-    for name in act(lambda db, operations: _steer(db, operations, components, queue, paused=False)):
-        typer.echo(f"{name} resumed")
+    _say(act(lambda db, operations: _steer(db, operations, components, queue, paused=False)), "resumed")
 
 
 @drain.command()
@@ -80,23 +78,45 @@ def _drain(workers: Workers) -> None:
 def _restart(components: Components = None, queue: Queue = None, everyone: All = False) -> None:
     """Restart workers after they finish their tasks. Only a restart clears `failed`; it resets the count."""
     _one_choice("restart", components, queue, everyone)
-    for row in act(lambda _, operations: operations.restart_slots(me(), components or None, queue)):
+
+    async def order(db: Database, operations: Operations) -> tuple[list[Row], list[str]]:
+        rows = await operations.restart_slots(me(), components or None, queue)
+        return rows, [] if components else await db.workers.unsupervised(queue)
+
+    rows, alone = act(order)
+    for row in rows:
         typer.echo(f"{row['component']}: {row['note']}")
+    for name in alone:
+        typer.echo(f"{name}: not restarted, since no supervisor keeps it; `shiftboss drain {name}` ends it")
+    if not rows and not alone:
+        typer.echo("no worker is running")
 
 
 async def _steer(
     db: Database, operations: Operations, names: list[str] | None, queue: str | None, *, paused: bool
 ) -> list[str]:
-    """Pause or resume slots by name or queue, and unsupervised workers by name."""
-    slots = {row["component"] for row in await db.health.slots()}
-    plain = [name for name in names or [] if name not in slots and await db.workers.get(name) is not None]
+    """Pause or resume workers, whether a supervisor keeps them or not; return the names."""
+    rows = await db.health.slots()
+    if names:
+        slots = {row["component"] for row in rows}
+        plain = [name for name in names if name not in slots and await db.workers.get(name) is not None]
+    else:
+        plain = await db.workers.unsupervised(queue)
     for name in plain:
         await operations.steer_worker(me(), name, paused=paused)
     kept = [name for name in names or [] if name not in plain]
-    if names and not kept:
+    supervised = kept if names else [row for row in rows if queue in (None, row["queue"])]
+    if plain and not supervised:
         return plain
     order = operations.pause_slots if paused else operations.resume_slots
     return [*plain, *await order(me(), kept or None, queue)]
+
+
+def _say(names: list[str], done: str) -> None:
+    for name in names:
+        typer.echo(f"{name} {done}")
+    if not names:
+        typer.echo("no worker is running")
 
 
 def _one_choice(verb: str, components: list[str] | None, queue: str | None, everyone: bool) -> None:

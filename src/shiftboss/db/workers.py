@@ -97,6 +97,17 @@ class Workers:
         trouble: Row = row["trouble"]
         return trouble
 
+    async def unsupervised(self, queue: str | None = None) -> list[str]:
+        """Return the ids of the active workers that no supervisor keeps, all or those of one queue."""
+        rows = await self._db.fetch(
+            "SELECT w.id FROM public.workers w WHERE w.status = 'active'"
+            " AND (%(queue)s::text IS NULL OR %(queue)s = ANY (w.queues))"
+            " AND NOT EXISTS (SELECT FROM public.health h WHERE w.id IN (h.member_id, h.component))"
+            " ORDER BY w.id",
+            {"queue": queue},
+        )
+        return [row["id"] for row in rows]
+
     async def count_work(self, worker_id: str, stats: list[dict[str, Any]]) -> None:
         """Add what a worker did to the statistics of this minute."""
         await self._db.execute("SELECT shiftboss.count_work(%s, %s)", [worker_id, _rows(stats)])
