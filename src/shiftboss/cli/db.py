@@ -6,7 +6,7 @@ import asyncio
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -110,6 +110,9 @@ def adopt(
     moved: Annotated[
         bool, typer.Option("--moved", help="this is the same fleet; the original is gone")
     ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="even if it looks like the original, with workers alive")
+    ] = False,
 ) -> None:
     """Declare a restored database a copy or a move, so that processes can start on it.
 
@@ -128,7 +131,7 @@ def adopt(
 
     async def act(address: str) -> str:
         async with connect(address) as conn:
-            return str(await adopt(conn, "copy" if copy else "moved"))
+            return str(await adopt(conn, "copy" if copy else "moved", force=force))
 
     with _database() as address:
         identity = asyncio.run(act(address))
@@ -259,8 +262,11 @@ def _without_password(address: str) -> tuple[str, dict[str, str]]:
 def _psql() -> str:
     from shiftboss.db.installation import programs
 
-    own = programs() / "psql"
-    found = str(own) if os.access(own, os.X_OK) else shutil.which("psql")
+    with suppress(EmbeddedServerError):  # not installed: the server is another one
+        own = programs() / "psql"
+        if os.access(own, os.X_OK):
+            return str(own)
+    found = shutil.which("psql")
     if found is None:
-        raise EmbeddedServerError("psql is not installed on this machine", hint="install postgresql-client")
+        raise UsageError("psql is not installed on this machine", hint="install postgresql-client")
     return found

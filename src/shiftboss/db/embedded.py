@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import quote
 
+from shiftboss.db.installation import package_home
 from shiftboss.db.layout import DATABASE, ROLE, Layout, State, default_data_dir, lock
 from shiftboss.model.errors import EmbeddedServerError
 
@@ -178,6 +179,7 @@ class EmbeddedServer:
         )
 
     def _start(self) -> State:
+        package_home()  # raises if it is not installed
         self._require_room()
         arguments = [str(self.data_dir), str(self._linger), json.dumps(self._settings)]
         with self._layout.log.open("ab") as log:

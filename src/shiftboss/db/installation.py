@@ -67,8 +67,8 @@ def package_home() -> Path:
     spec = importlib.util.find_spec(PACKAGE)
     if spec is None or spec.origin is None:
         raise EmbeddedServerError(
-            "the embedded PostgreSQL is not installed",
-            hint="pip install 'shiftboss[embedded]', or set SHIFTBOSS_DATABASE_URL to a PostgreSQL of yours",
+            "no database: SHIFTBOSS_DATABASE_URL is not set, and the embedded PostgreSQL is not installed",
+            hint="set SHIFTBOSS_DATABASE_URL, or run `pip install 'shiftboss[embedded]'`",
         )
     return Path(spec.origin).resolve().parent
 
