@@ -1,4 +1,7 @@
-"""Pictures of every page of the dashboard, light and dark, of a fleet at work. Run by script/screenshots."""
+"""Take screenshots of every page of the dashboard at three widths, light and dark, with realistic data.
+
+All of them go to build/screenshots. Those that the documentation shows are also copied to docs/images.
+"""
 
 from __future__ import annotations
 
@@ -22,23 +25,41 @@ from shiftboss.db import Database  # noqa: E402
 from shiftboss.db.embedded import EmbeddedServer  # noqa: E402
 from shiftboss.db.migrate import migrate  # noqa: E402
 from shiftboss.extensions.journal.demo import import_sample  # noqa: E402
+from shiftboss.model.access import Role  # noqa: E402
 from shiftboss.model.task import NewTask  # noqa: E402
 
+BUILD = ROOT / "build" / "screenshots"
 IMAGES = ROOT / "docs" / "images"
+DOCUMENTED = {"overview-1280-light.png": "overview-light.png", "tasks-1280-dark.png": "tasks-dark.png"}
 PAGES = {
     "overview": "/",
     "tasks": "/tasks",
+    "tasks-failed": "/tasks?status=Failed",
+    "approvals": "/approvals",
     "workers": "/workers",
     "runs": "/runs?run=survey",
     "queues": "/queues",
-    "journal": "/journal?user=mara",
-    "vectorizers": "/vectorizers",
     "schedules": "/schedules",
     "providers": "/providers",
+    "vectorizers": "/vectorizers",
+    "journal": "/journal",
     "events": "/events",
     "access": "/access",
 }
-WIDE, TALL = 1280, 900
+WIDTHS = {1280: 900, 1920: 1080, 390: 844}
+QUESTIONS = 2
+DETAILS = {
+    "task": "task_type = 'research'",
+    "task-failed": "task_type = 'charge' AND status = 'Failed'",
+    "task-running": "task_type = 'render' AND status = 'In Progress'",
+}
+SPREAD = """
+    INSERT INTO shiftboss.stats (minute, worker_id, queue, task_type, completed, failed, seconds, buckets)
+    SELECT minute - n * interval '1 minute', worker_id, queue, task_type, completed * (20 + n * 7 % 11) / 60,
+           failed * (n * 5 % 7) / 6, seconds * (20 + n * 7 % 11) / 60, buckets
+    FROM shiftboss.stats, generate_series(3, 58) AS n WHERE minute > now() - interval '3 minutes'
+    ON CONFLICT DO NOTHING
+"""
 DOCUMENTS = (
     "Bread rises best in a warm kitchen", "The ferry leaves the harbour at nine",
     "A queue that never loses a task", "Rain all week, then a clear cold Sunday",
@@ -46,7 +67,7 @@ DOCUMENTS = (
 
 
 async def seed(db: Database) -> None:
-    """Work of every kind: done, waiting, held back, failing, long."""
+    """Enqueue tasks that complete, wait, fail, run for long and ask for an approval."""
     await db.execute("CREATE TABLE notes (id serial PRIMARY KEY, body text NOT NULL)")
     await db.execute("INSERT INTO notes (body) SELECT unnest(%s::text[])", [list(DOCUMENTS)])
     await db.execute("SELECT ai.create_vectorizer('notes'::regclass, columns => ARRAY['body'])")
@@ -56,6 +77,7 @@ async def seed(db: Database) -> None:
     tasks += [NewTask(task_type="charge", params={"order": 4000 + n}, max_attempts=2) for n in range(9)]
     tasks += [NewTask(task_type="render", queue="gpu", params={"scene": f"harbour {n}"}) for n in range(6)]
     tasks += [NewTask(task_type="resize", queue="reports", params={"image": n}) for n in range(40)]
+    tasks += [NewTask(task_type="research", params={"topic": topic}) for topic in ("tides", "bridges")]
     await db.tasks.enqueue(tasks)
     await db.tasks.pause("queue", "reports", "until the month is closed")
     await db.runs.start_run("survey", "rotterdam", "bakery", {"steps": 400, "pause": 0.5}, requested_by="ops")
@@ -64,7 +86,7 @@ async def seed(db: Database) -> None:
 
 async def settled(db: Database) -> bool:
     row = await db.fetch_one("SELECT count(*) AS n FROM tasks WHERE status = 'Queued' AND queue = 'default'")
-    return bool(row and row["n"] == 0)
+    return bool(row and row["n"] <= QUESTIONS and len(await db.steps.approvals()) == QUESTIONS)
 
 
 async def until_settled(db: Database) -> None:
@@ -72,6 +94,29 @@ async def until_settled(db: Database) -> None:
         if await settled(db):
             return
         await asyncio.sleep(0.5)
+
+
+async def details(db: Database) -> dict[str, str]:
+    """Return the paths of one task, one failed task, one worker and one slot."""
+    found = {}
+    for name, condition in DETAILS.items():
+        row = await db.fetch_one(f"SELECT id FROM tasks WHERE {condition} LIMIT 1")  # noqa: S608
+        if row:
+            found[name] = f"/tasks/{row['id']}"
+    worker = await db.fetch_one("SELECT worker_id FROM active_workers_health ORDER BY worker_id LIMIT 1")
+    slot = (await db.health.slots())[0]["component"]
+    return found | {
+        "worker": f"/workers/{worker['worker_id']}" if worker else "/",
+        "slot": f"/slots/{slot}",
+        "journal-user": "/journal?user=mara",
+        "new-task": "/tasks?ask=new&arg=render",
+        "queue-limits": "/queues?ask=limit&arg=queue+gpu",
+    }
+
+
+async def spread(db: Database) -> None:
+    """Spread the statistics over the last hour, so that the charts show more than one point."""
+    await db.execute(SPREAD)
 
 
 def shoot(page: Page, path: str, file: Path) -> None:
@@ -84,7 +129,7 @@ def shoot(page: Page, path: str, file: Path) -> None:
 
 
 def palette(picture: Image.Image) -> Image.Image:
-    """The common colours as they are, and for the rest some of every part: a thin line keeps its own."""
+    """Keep the 128 most common colours and approximate the rest, so that thin lines keep their colour."""
     counted: list[Any] = list(picture.getcolors(picture.width * picture.height) or [])
     common = [value for _, colour in sorted(counted, reverse=True)[:128] for value in colour]
     others = picture.quantize(128, method=Image.Quantize.MAXCOVERAGE).getpalette() or []
@@ -93,37 +138,43 @@ def palette(picture: Image.Image) -> Image.Image:
     return made
 
 
-def pictures(stage: Stage, browser: Browser) -> None:
-    context = browser.new_context(base_url=stage.url, viewport={"width": WIDE, "height": TALL})
+def pictures(stage: Stage, browser: Browser, pages: dict[str, str], prefix: str = "") -> None:
+    context = browser.new_context(base_url=stage.url)
     page = context.new_page()
-    page.goto(f"/login/{stage.code}")
+    code = stage.ask(lambda db: db.tokens.create_login("ops", Role.ADMIN, timedelta(minutes=5)))
+    page.goto(f"/login/{code}")
     page.get_by_role("button", name="Log in").click()
-    for scheme in ("light", "dark"):
-        page.emulate_media(color_scheme=scheme)
-        for name, path in PAGES.items():
-            shoot(page, path, IMAGES / f"{name}-{scheme}.png")
-    page.emulate_media(color_scheme="light")
-    page.set_viewport_size({"width": 390, "height": 844})
-    shoot(page, "/", IMAGES / "overview-phone.png")
+    page.wait_for_url("/")
+    for width, height in WIDTHS.items():
+        page.set_viewport_size({"width": width, "height": height})
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+            for name, path in pages.items():
+                shoot(page, path, BUILD / f"{prefix}{name}-{width}-{scheme}.png")
+    context.close()
 
 
 def main() -> None:
-    IMAGES.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(BUILD, ignore_errors=True)
+    BUILD.mkdir(parents=True)
     folder = Path(tempfile.mkdtemp(prefix="shiftboss-pictures-"))
     server = EmbeddedServer(folder / "server", linger=0)
     url = server.acquire()
     try:
         asyncio.run(migrate(url))
         with staged(url, folder, "all=2", "gpu=1") as stage, sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
+            pictures(stage, browser, PAGES, "empty-")
             stage.ask(seed)
             stage.ask(until_settled)
-            browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
-            pictures(stage, browser)
+            stage.ask(spread)
+            pictures(stage, browser, PAGES | stage.ask(details))
     finally:
         server.release()
         shutil.rmtree(folder, ignore_errors=True)
-    for picture in sorted(IMAGES.glob("*.png")):
-        print(f"{picture.stat().st_size // 1024:4} KB  {picture.name}")
+    for taken, name in DOCUMENTED.items():
+        shutil.copy(BUILD / taken, IMAGES / name)
+    print(f"{len(list(BUILD.glob('*.png')))} screenshots are in {BUILD}")
 
 
 if __name__ == "__main__":
