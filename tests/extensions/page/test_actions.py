@@ -1,4 +1,4 @@
-"""What the page can do that the command line can: each page's actions clicked through, the database asked after."""
+"""Click through the actions of every page and check their effect in the database."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def press(within: Page | Locator, name: str) -> None:
 
 
 def sure(page: Page, name: str) -> None:
-    """Yes to the question before an action."""
-    press(page.locator("#ask"), name)
+    """Confirm the dialog before an action."""
+    press(page.locator("#ask"), f"Yes, {name.lower()}")
 
 
 def fill(page: Page, **values: str) -> Locator:
@@ -46,7 +46,7 @@ def told(page: Page, text: str) -> None:
 
 
 def one(stage: Stage, sql: str, *params: Any) -> Any:
-    """The first column of the first row."""
+    """Return the first column of the first row."""
     found = stage.ask(lambda db: db.fetch_one(sql, list(params)))
     return next(iter(found.values())) if found else None
 
@@ -61,20 +61,22 @@ def test_queues_and_types_are_paused_with_a_reason_limited_and_resumed(stage: St
     expect(row(page, "letters")).to_contain_text("paused no ink")
     assert one(stage, "SELECT reason FROM shiftboss.pauses WHERE name = 'letters'") == "no ink"
 
-    press(row(page, "letters"), "Limit")
+    press(row(page, "letters"), "Limits")
     press(fill(page, max_running="-2"), "Set")
-    expect(page.locator("#sheet .told")).to_contain_text("max running is a whole number, not '-2'")
+    expect(page.locator("#sheet .told")).to_contain_text(
+        "Max running must be a whole number, not '-2'", ignore_case=True
+    )
     assert one(stage, "SELECT 1 FROM shiftboss.limits WHERE name = 'letters'") is None
     press(fill(page, max_running="2", rate="30", seconds="10"), "Set")
-    told(page, "the limits of letters are set")
+    told(page, "The limits of letters are set")
     expect(row(page, "letters")).to_contain_text("2 at a time, 30 per 10 s")
     press(row(page, "letters"), "Resume")
     told(page, "letters is resumed")
     assert one(stage, "SELECT 1 FROM shiftboss.pauses WHERE name = 'letters'") is None
 
-    press(row(page, "stamp"), "Limit")
+    press(row(page, "stamp"), "Limits")
     press(fill(page, max_per_key="1"), "Set")
-    told(page, "the limits of stamp are set")
+    told(page, "The limits of stamp are set")
     assert (
         one(stage, "SELECT max_per_key FROM shiftboss.limits WHERE kind = 'task_type' AND name = 'stamp'")
         == 1
@@ -89,35 +91,35 @@ def test_tenants_get_weights_rates_are_for_each_and_priorities_age(stage: Stage,
     tasks = [NewTask(task_type="stamp", queue="parcels", tenant=name) for name in ("acme", "zeta")]
     stage.ask(lambda db: db.tasks.enqueue(tasks))
     page = open_as("operator", "/queues")
-    press(row(page, "acme"), "Weight")
+    press(row(page, "acme"), "Set weight")
     press(fill(page, weight="2.5"), "Set")
-    told(page, "acme has the weight 2.5")
-    expect(row(page, "acme")).to_contain_text("2.5by hand")
-    press(page, "Weight of a tenant")
+    told(page, "acme has weight 2.5")
+    expect(row(page, "acme")).to_contain_text("2.5manually")
+    press(page, "Set tenant weight")
     press(fill(page, name="newcomer", weight="3"), "Set")
-    told(page, "newcomer has the weight 3")
+    told(page, "newcomer has weight 3")
     weight = "SELECT weight::float8 FROM shiftboss.tenants WHERE name = %s"
     assert (one(stage, weight, "acme"), one(stage, weight, "newcomer")) == (2.5, 3.0)
     press(row(page, "acme"), "Reset")
-    told(page, "acme has the weight 1")
+    told(page, "acme has weight 1")
     assert one(stage, weight, "acme") is None
 
-    press(row(page, "parcels"), "Limit")
+    press(row(page, "parcels"), "Limits")
     press(fill(page, rate="5", rate_per="tenant"), "Set")
-    told(page, "the limits of parcels are set")
+    told(page, "The limits of parcels are set")
     expect(row(page, "parcels")).to_contain_text("5 per min for each tenant")
-    press(row(page, "parcels"), "Limit")
+    press(row(page, "parcels"), "Limits")
     press(fill(page, rate="6"), "Set")  # the rest of the limit stays as it is
-    told(page, "the limits of parcels are set")
+    told(page, "The limits of parcels are set")
     assert one(stage, "SELECT rate_per FROM shiftboss.limits WHERE name = 'parcels'") == "tenant"
 
-    press(page, "Ageing")
+    press(page, "Set ageing")
     press(fill(page, minutes="10"), "Set")
-    told(page, "waiting tasks rise with time")
+    told(page, "Priority ageing is on")
     assert one(stage, "SELECT shiftboss.ageing() = interval '10 minutes'") is True
-    press(page, "Ageing")
+    press(page, "Set ageing")
     press(fill(page, minutes=""), "Set")
-    told(page, "priorities do not age")
+    told(page, "Priority ageing is off")
 
 
 def test_limits_of_the_code_hold_again_when_an_operator_says_so(stage: Stage, open_as: Open) -> None:
@@ -125,11 +127,11 @@ def test_limits_of_the_code_hold_again_when_an_operator_says_so(stage: Stage, op
     stage.ask(lambda db: db.fetch("SELECT shiftboss.declare_limits(%s)", [orjson.dumps(code).decode()]))
     page = open_as("operator", "/queues")
     expect(row(page, "engrave")).to_contain_text("4 at a time (in code)")
-    press(row(page, "engrave"), "Limit")
+    press(row(page, "engrave"), "Limits")
     press(fill(page, max_running="1"), "Set")
-    expect(row(page, "engrave")).to_contain_text("1 at a time (set by hand, instead of those in code)")
-    press(row(page, "engrave"), "Limits of code")
-    told(page, "engrave has the limits of its code again")
+    expect(row(page, "engrave")).to_contain_text("1 at a time (overrides the code)")
+    press(row(page, "engrave"), "Use limits from code")
+    told(page, "engrave uses the limits from code")
     expect(row(page, "engrave")).to_contain_text("4 at a time (in code)")
 
 
@@ -137,12 +139,14 @@ def test_a_schedule_is_added_changed_run_paused_and_removed(stage: Stage, open_a
     page = open_as("operator", "/schedules")
     press(page, "Add schedule")
     press(fill(page, name="nightly", task_type="resize", cron="at noon", params='{"image": 7}'), "Add")
-    expect(page.locator("#sheet .told")).to_contain_text("'at noon' is not a cron expression")
+    expect(page.locator("#sheet .told")).to_contain_text(
+        "'at noon' is not a cron expression", ignore_case=True
+    )
     assert one(stage, "SELECT 1 FROM shiftboss.schedules WHERE name = 'nightly'") is None
     filled = {"cron": "0 3 * * *", "timezone": "Europe/Madrid", "missed": "skip", "priority": "9"}
     filled |= {"queue": "night", "tenant": "acme", "requires": '{"memory_gb": 1}'}
     press(fill(page, **filled), "Add")
-    told(page, "nightly is saved; it runs next at")
+    told(page, "nightly is saved. Next run:")
     made = stage.ask(lambda db: db.schedules.get("nightly"))
     assert made is not None
     assert (made["cron"], made["timezone"], made["missed"]) == ("0 3 * * *", "Europe/Madrid", "skip")
@@ -185,7 +189,9 @@ def test_a_vectorizer_is_created_searched_changed_and_dropped(stage: Stage, open
     page = open_as("operator", "/vectorizers")
     press(page, "Create vectorizer")
     press(fill(page, source="nowhere", columns="body"), "Create")
-    expect(page.locator("#sheet .told")).to_contain_text('relation "nowhere" does not exist')
+    expect(page.locator("#sheet .told")).to_contain_text(
+        'relation "nowhere" does not exist', ignore_case=True
+    )
     press(fill(page, source="recipes", columns="title, body", chunk_size="400"), "Create")
     told(page, "recipes_embedding follows recipes; 1 row to embed")
     found = stage.ask(lambda db: db.vectorizers.settings("recipes_embedding"))
@@ -245,8 +251,8 @@ def test_journals_come_in_as_files_and_go_out_again(stage: Stage, open_as: Open,
     press(page, "Import")
     fill(page, user="noor").locator("[type=file]").set_input_files(file)
     press(page.locator("#sheet"), "Import")
-    expect(page.locator("#sheet .told")).to_contain_text("2 new, 0 changed, 0 same, 1 bad")
-    expect(page.locator("#sheet .told")).to_contain_text("june.jsonl:3: not JSON")
+    expect(page.locator("#sheet .told")).to_contain_text("2 new, 0 changed, 0 same, 1 bad", ignore_case=True)
+    expect(page.locator("#sheet .told")).to_contain_text("june.jsonl:3: not JSON", ignore_case=True)
     assert one(stage, "SELECT count(*) FROM journal.entries WHERE user_id = 'noor'") == 2
 
     file.write_bytes(b"\n".join(map(orjson.dumps, lines)))
@@ -277,7 +283,7 @@ def test_a_token_is_shown_once_works_and_is_revoked(stage: Stage, open_as: Open)
     page = open_as("admin", "/access")
     press(page, "Create token")
     press(fill(page, name="robot", role="viewer", days="-1"), "Create")
-    expect(page.locator("#sheet .told")).to_contain_text("days is more than 0")
+    expect(page.locator("#sheet .told")).to_contain_text("Days must be more than 0", ignore_case=True)
     press(fill(page, days="30"), "Create")
     secret = page.locator("#sheet pre").inner_text()
     press(page.locator("#sheet"), "Done")
@@ -296,7 +302,7 @@ def test_a_token_is_shown_once_works_and_is_revoked(stage: Stage, open_as: Open)
     audit = page.get_by_role("region", name="Audit log")
     expect(audit.get_by_role("row", name=re.compile("token.create robot done"))).to_be_visible()
 
-    press(page, "Login link")
+    press(page, "Create login link")
     press(page.locator("#sheet"), "Create link")
     link = page.locator("#sheet pre").inner_text()
     assert httpx.get(link).status_code == 200
@@ -363,7 +369,7 @@ def test_workers_are_scaled_paused_and_drained(stage: Stage, open_as: Open) -> N
     press(page, "Scale …")
     host = page.locator("#sheet [name=pool] option", has_text="default").get_attribute("value") or ""
     press(fill(page, pool=host, count="2"), "Scale")
-    told(page, "default gets 2 on")
+    told(page, "default is scaled to 2 on")
     second = page.get_by_role("row", name=re.compile("worker:default:1"))
     expect(second.get_by_text("healthy")).to_be_visible(timeout=60_000)
     press(second, "Pause")
@@ -375,7 +381,7 @@ def test_workers_are_scaled_paused_and_drained(stage: Stage, open_as: Open) -> N
     expect(second.get_by_text("paused")).to_have_count(0)
     press(page, "Scale …")
     press(fill(page, pool=host, count="1"), "Scale")
-    told(page, "default gets 1 on")
+    told(page, "default is scaled to 1 on")
     expect(second).to_have_count(0, timeout=60_000)
 
 
@@ -394,14 +400,14 @@ def test_error_groups_and_selected_tasks_are_retried(stage: Stage, open_as: Open
     assert one(stage, tried) == 4
     press(group, "Retry all")
     sure(page, "Retry all")
-    told(page, "started over")
+    told(page, "queued again")
     page.goto("/tasks?status=Failed&task_type=charge")
     page.wait_for_function(rows, arg=4)
     assert one(stage, tried) == 8
     for key in "jxjx":
         page.keyboard.press(key)
     press(page, "Retry selected")
-    told(page, "2 tasks started over")
+    told(page, "2 tasks queued again")
     page.wait_for_function(rows, arg=4)
     expect(page.locator("tbody input:checked")).to_have_count(0)
 
@@ -409,9 +415,9 @@ def test_error_groups_and_selected_tasks_are_retried(stage: Stage, open_as: Open
 def test_everything_works_without_a_script(stage: Stage, open_as: Open) -> None:
     stage.ask(lambda db: db.tasks.enqueue([NewTask(task_type="stamp", queue="plain")]))
     page = open_as("operator", "/queues", java_script_enabled=False)
-    press(row(page, "plain"), "Limit")
+    press(row(page, "plain"), "Limits")
     press(fill(page, max_running="3"), "Set")
-    expect(page.locator(".told-line")).to_contain_text("the limits of plain are set")
+    expect(page.locator(".told-line")).to_contain_text("The limits of plain are set")
     assert one(stage, "SELECT max_running FROM shiftboss.limits WHERE name = 'plain'") == 3
     press(row(page, "plain"), "Pause")
     press(fill(page, reason="by hand"), "Pause")

@@ -54,7 +54,7 @@ def test_the_api_keeps_its_own_answers(stage: Stage) -> None:
     assert httpx.post(f"{stage.url}/metrics").status_code == 405
     lost = httpx.get(f"{stage.url}/nowhere", headers={"Accept": "text/html"})
     assert lost.status_code == 404
-    assert "no such page" in lost.text
+    assert "Page not found" in lost.text
 
 
 def test_a_run_started_on_the_page_moves_its_bar(open_as: Open) -> None:
@@ -95,7 +95,7 @@ def test_a_dead_letter_is_retried(stage: Stage, open_as: Open) -> None:
     refused = page.locator(".story .error", has_text="the payment service refused order 1")
     expect(refused).to_have_count(1)
     page.get_by_role("button", name="Retry").click()
-    expect(page.get_by_role("status")).to_contain_text("starts over")
+    expect(page.get_by_role("status")).to_contain_text("queued again")
     expect(refused).to_have_count(2)
 
 
@@ -105,12 +105,12 @@ def test_an_action_on_a_filter_asks_first_and_reaches_all_of_it(stage: Stage, op
     page = open_as("operator", "/tasks?queue=nobody&status=Queued")
     rows = page.locator("tbody tr")
     expect(rows).to_have_count(3)
-    page.get_by_role("button", name="Cancel all live").click()
-    page.get_by_role("dialog").get_by_role("button", name="Keep as it is").click()
+    page.get_by_role("button", name="Cancel all unfinished").click()
+    page.get_by_role("dialog").get_by_role("button", name="No").click()
     expect(rows).to_have_count(3)
-    page.get_by_role("button", name="Cancel all live").click()
-    page.get_by_role("dialog").get_by_role("button", name="Cancel all live").click()
-    expect(page.get_by_text("No task matches")).to_be_visible()
+    page.get_by_role("button", name="Cancel all unfinished").click()
+    page.get_by_role("dialog").get_by_role("button", name="Cancel all unfinished").click()
+    expect(page.get_by_text("No matching tasks")).to_be_visible()
 
 
 def test_a_viewer_can_not_act_not_even_by_force(stage: Stage, open_as: Open) -> None:

@@ -153,7 +153,7 @@ def test_a_chart_bears_gaps_nothing_and_a_single_point() -> None:
     single = chart([Line("a", [None, 2.0])], ["x", "y"], title="t")
     assert len(single["lines"][0]["points"].split()) == 2, "a single point is a stroke"
     none = chart([Line("a", [])], [], title="t")
-    assert (none["lines"], none["nothing"]) == ([], "Nothing in this time")
+    assert (none["lines"], none["nothing"]) == ([], "No data in this period")
     assert chart([Line("a", [0, 0])], ["x", "y"], title="t")["lines"] == []
     assert spark([], "t")["points"] == ""
 

@@ -49,9 +49,9 @@ def test_a_task_tells_its_whole_story_and_goes_on_with_an_answer(stage: Stage, o
 
     page.get_by_label("Comment").fill("Well done")
     press(page, "Yes")
-    told(page, "The task goes on with your answer")
+    told(page, "The task continues with your answer")
     expect(page.locator("h2", has_text="Result")).to_be_visible(timeout=60_000)
-    expect(page.locator("h2", has_text="It asks")).to_have_count(0)
+    expect(page.locator("h2", has_text="Question")).to_have_count(0)
     entry(page, "question", "answered by a operator")
     step = stage.ask(lambda db: db.insights.life.steps(id))
     (asked,) = (found for found in step if found["question"])
@@ -80,7 +80,7 @@ def test_a_question_waits_on_a_page_of_its_own_for_those_who_may_answer(stage: S
     question = page.locator(".question", has_text="bread")
     question.get_by_label("Comment").fill("Too long")
     press(question, "No")
-    told(page, "The task goes on with your answer")
+    told(page, "The task continues with your answer")
     expect(question).to_have_count(0)
     expect(page.locator("#toasts .bad")).to_have_count(0)
     result = "SELECT result FROM shiftboss.steps WHERE task_id = %s AND question IS NOT NULL"
@@ -96,16 +96,16 @@ def test_a_new_task_is_made_with_a_form_of_its_schema(stage: Stage, open_as: Ope
     sheet.get_by_label("Scene").fill("dawn")
     sheet.get_by_label("Seconds").fill("0.1")
     press(sheet, "Enqueue")
-    page.get_by_role("link", name="Open it").click()
+    page.get_by_role("link", name="Open task").click()
     expect(page.locator("h1")).to_contain_text("render")
     made = 'SELECT count(*) FROM tasks WHERE task_type = \'render\' AND params = \'{"scene": "dawn", "seconds": 0.1}\''
     assert one(stage, made) == 1
 
     page.goto("/tasks")
     press(page, "New task")
-    press(page, "Another type")
+    press(page, "Other type")
     press(fill(page, task_type="unheard-of", params="[]"), "Enqueue")
-    expect(page.locator("#sheet .told")).to_contain_text("params must be a JSON object")
+    expect(page.locator("#sheet .told")).to_contain_text("params must be a JSON object", ignore_case=True)
     press(fill(page, params='{"a": 1}'), "Enqueue")
     expect(page.locator("#sheet")).to_contain_text("no worker knows the task type 'unheard-of'")
     assert one(stage, "SELECT params FROM tasks WHERE task_type = 'unheard-of'") == {"a": 1}
@@ -120,12 +120,14 @@ def test_a_task_is_run_again_with_other_arguments(stage: Stage, open_as: Open) -
     sheet.get_by_label("Image").fill("1.5")
     sheet.locator("form").evaluate("form => form.noValidate = true")
     press(sheet, "Enqueue")
-    expect(page.locator("#sheet .told")).to_contain_text("arguments of resize are not valid")
+    expect(page.locator("#sheet .told")).to_contain_text(
+        "arguments of resize are not valid", ignore_case=True
+    )
     sheet.get_by_role("link", name="Edit as JSON").click()
     press(fill(page, params="nonsense"), "Enqueue")
-    expect(page.locator("#sheet .told")).to_contain_text("params is not JSON")
+    expect(page.locator("#sheet .told")).to_contain_text("params is not JSON", ignore_case=True)
     press(fill(page, params='{"image": 32}'), "Enqueue")
-    page.get_by_role("link", name="Open it").click()
+    page.get_by_role("link", name="Open task").click()
     expect(page.locator("main pre").first).to_contain_text("32")
     assert one(stage, "SELECT count(*) FROM tasks WHERE params = '{\"image\": 32}'") == 1
 
@@ -173,7 +175,7 @@ def test_ai_limits_are_set_changed_and_removed(stage: Stage, open_as: Open) -> N
     page = open_as("operator", "/ai/limits")
     press(page, "Add limit")
     press(fill(page, scope="tenant", name="initech"), "Set")
-    expect(page.locator("#sheet .told")).to_contain_text("at least one limit is needed")
+    expect(page.locator("#sheet .told")).to_contain_text("at least one limit is needed", ignore_case=True)
     press(fill(page, daily_budget="2.5", requests_per_minute="60"), "Set")
     told(page, "limits of tenant initech saved")
     limits = "SELECT array[daily_budget, requests_per_minute, tokens_per_minute] FROM shiftboss.ai_limits WHERE name = 'initech'"

@@ -1,4 +1,4 @@
-"""The pages: templates over the read model. Everything that changes something goes through Commands.
+"""The dashboard: templates over the read model. All changes go through `operations`.
 
-`site` says what a page is, `routes` answers for all of them, `watching` keeps open ones up to date.
+`site` defines what a page is, `routes` serves the pages, and `watching` keeps open pages up to date.
 """

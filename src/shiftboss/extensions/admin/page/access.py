@@ -1,4 +1,4 @@
-"""Tokens, login links and the audit log. For admins only."""
+"""Tokens, login links and the audit log, for admins only."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ async def _create(visit: Visit, form: Form) -> Answer:
     visit.who.require(Role.ADMIN)
     name, role, days = form.text("name"), _role(form), form.amount("days")
     if name is None:
-        raise UsageError("a token needs a name", hint="the audit log shows it as the actor")
+        raise UsageError("a token needs a name", hint="the audit log shows this name as the actor")
     lifetime = timedelta(days=days) if days else None
     secret = await visit.admin.commands.create_token(visit.who, name, role, lifetime)
-    about = "It is shown only this once. Copy it now."
+    about = "Copy it now. It is not shown again."
     return Answer(sheet="secret", context={"name": f"Token of {name}", "secret": secret, "about": about})
 
 
@@ -62,7 +62,7 @@ async def _login(visit: Visit, form: Form) -> Answer:
     visit.who.require(Role.ADMIN)
     minutes = form.amount("minutes") or 10.0
     code = await visit.admin.commands.create_login(visit.who, _role(form), timedelta(minutes=minutes))
-    about = f"It logs in one browser, once, within {count(int(minutes), 'minute')}."
+    about = f"It logs in one browser, once, and expires in {count(int(minutes), 'minute')}."
     link = f"{visit.address}/login/{code}"
     return Answer(sheet="secret", context={"name": "Login link", "secret": link, "about": about})
 
@@ -70,13 +70,13 @@ async def _login(visit: Visit, form: Form) -> Answer:
 def _role(form: Form) -> Role:
     given = form.text("role") or ""
     if given not in ROLES:
-        raise UsageError(f"there is no role {given!r}", hint=f"one of: {', '.join(ROLES)}")
+        raise UsageError(f"role {given!r} does not exist", hint=f"use one of {', '.join(ROLES)}")
     return Role(given)
 
 
 async def _revoke(visit: Visit, form: Form) -> str:
     await visit.admin.commands.revoke_token(visit.who, form.arg)
-    return "The token is revoked; sessions made with it have ended"
+    return "The token is revoked and its sessions have ended"
 
 
 PAGES = (

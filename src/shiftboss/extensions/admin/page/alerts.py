@@ -1,4 +1,4 @@
-"""What needs attention, on top of every page."""
+"""Alerts, shown at the top of every page."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from markupsafe import Markup
 
 from shiftboss.extensions.admin.page.channels import Channel, Look
 from shiftboss.extensions.admin.page.render import Piece
+from shiftboss.extensions.admin.page.words import capital
 
 if TYPE_CHECKING:
     from shiftboss.extensions.admin.page.mount import Shell
@@ -16,27 +17,31 @@ if TYPE_CHECKING:
 EVERY = 5.0
 WAKES = frozenset({"event", "run"})
 SHOWN = 6
-# Name, where it leads, what to do about it.
+# Name, link, remedy.
 KINDS = {
-    "worker_failed": ("Worker failed", "/slots/{}", "Find the error on its page, then restart it."),
-    "worker_restarts": ("Worker restarts often", "/slots/{}", "Its page shows why it ends."),
-    "all_workers_crashed": ("No worker left", "/workers", "Restart all workers."),
-    "stale_worker": ("Silent worker", "/workers/{}", "Its tasks go to others when its lease ends."),
-    "stuck_task": ("Stuck task", "/tasks/{}", "Look at its progress; cancel it if it hangs."),
-    "budget_spent": ("Budget spent", "/providers", "Calls wait until tomorrow, or raise the budget."),
-    "circuit_open": ("Provider down", "/providers", "Calls go to the next provider meanwhile."),
+    "worker_failed": ("Worker failed", "/slots/{}", "See the error on its page, then restart it."),
+    "worker_restarts": ("Worker restarts often", "/slots/{}", "Its page shows why it stops."),
+    "all_workers_crashed": ("All workers crashed", "/workers", "Restart all workers."),
+    "stale_worker": (
+        "Silent worker",
+        "/workers/{}",
+        "Others take over its tasks when its leases expire.",
+    ),
+    "stuck_task": ("Stuck task", "/tasks/{}", "Check its progress and cancel it if it hangs."),
+    "budget_spent": ("Budget spent", "/providers", "Raise the budget, or wait until tomorrow."),
+    "circuit_open": ("Provider down", "/providers", "Calls go to the next provider until it recovers."),
 }
 
 
 def explained(alert: dict[str, Any]) -> dict[str, Any]:
-    """An alert with its name, where it leads and the remedy."""
+    """Return an alert with its name, link and remedy."""
     name, path, remedy = KINDS.get(alert["kind"], (alert["kind"].replace("_", " "), "/", ""))
     to = path.format(quote(alert["subject"] or "", safe="/"))
     return alert | {"name": name, "to": to, "remedy": _sentence(alert.get("advice") or remedy)}
 
 
 def _sentence(text: str) -> str:
-    return text and text[0].upper() + text[1:] + ("" if text.endswith(".") else ".")
+    return text and capital(text).removesuffix(".") + "."
 
 
 async def alerts_piece(shell: Shell) -> Piece:
@@ -46,7 +51,7 @@ async def alerts_piece(shell: Shell) -> Piece:
 
 
 async def alerts_now(shell: Shell) -> Piece:
-    """The piece that open pages show already, if any; else a new one."""
+    """Return the piece that open pages already show, or a new one if no page is open."""
     channel = alerts_channel(shell)
     if channel.watched and "alerts" in channel.pieces:
         return channel.pieces["alerts"]

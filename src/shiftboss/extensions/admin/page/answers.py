@@ -1,4 +1,4 @@
-"""HTTP answers of the pages: packed, never framed, never from another host."""
+"""HTTP responses of the pages, compressed and with strict security headers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PACKED_FROM = 1000
 def page(
     request: Request, text: str, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """An HTML document or a part of one."""
+    """Return an HTML document, or a part of one."""
     content, told = text.encode(), {**HEADERS, **(headers or {})}
     if len(content) >= PACKED_FROM and "gzip" in request.headers.get("accept-encoding", ""):
         content, told["Content-Encoding"] = gzip.compress(content, 5), "gzip"
@@ -44,7 +44,7 @@ def page(
 
 
 def back(path: str, told: str = "", bad: bool = False) -> Response:
-    """To a page that tells what became of an action, for browsers without a script."""
+    """Redirect to a page that shows the result of an action, for browsers without JavaScript."""
     response = RedirectResponse(path, 303, headers=HEADERS)
     if told:
         text = quote(("!" if bad else " ") + told[:LONGEST_TOLD])
@@ -53,7 +53,7 @@ def back(path: str, told: str = "", bad: bool = False) -> Response:
 
 
 def told_before(request: Request) -> dict[str, object] | None:
-    """What the action before this page came to."""
+    """Return the result of the previous action, if it has not been shown yet."""
     text = unquote(request.cookies.get(TOLD, ""))
     return {"bad": text[0] == "!", "text": text[1:]} if text else None
 

@@ -1,4 +1,4 @@
-"""Questions that tasks wait for people to answer: on a page of their own, and on the page of the task."""
+"""Questions that tasks ask people, shown on their own page and on the page of each task."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SHOWN = 100
 
 
 async def questions(visit: Visit, task: UUID | None = None) -> list[Context]:
-    """Open questions, each with the fields of its answer."""
+    """Return the open questions, each with the form fields of its answer."""
     return [_question(row) for row in await visit.admin.db.steps.approvals(task, SHOWN)]
 
 
@@ -38,7 +38,7 @@ async def answer(visit: Visit, form: Form) -> str:
     schema = asked["schema"]
     value = from_object(schema, schema_values(form, as_object(schema), PREFIX))
     await visit.admin.commands.answer(visit.who, task, value, step or None)
-    return "The task goes on with your answer"
+    return "The task continues with your answer"
 
 
 PAGES = (

@@ -1,4 +1,7 @@
-"""One reading for all open pages that show the same: made while one is open, sent if it changed."""
+"""Share one read of the database among all open pages that show the same data.
+
+A channel reads while at least one page watches it, and notifies the pages if something changed.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +18,13 @@ from shiftboss.model.errors import ShiftbossError
 log = get_logger(__name__)
 
 Look = tuple[list[Piece], float]
-"""What there is to see, and in how many seconds to look again."""
+"""The pieces of a page, and the number of seconds until the next read."""
 Read = Callable[[], Awaitable[Look]]
-GAP = 0.5  # seconds between two readings of one thing, however many changes are pushed
+GAP = 0.5  # minimum seconds between two reads of a channel, however many changes arrive
 
 
 class Channel:
-    """What several open pages show."""
+    """The pieces that several open pages show."""
 
     def __init__(self, read: Read, wakes: frozenset[str]) -> None:
         self._read, self.wakes = read, wakes
@@ -32,7 +35,7 @@ class Channel:
 
     @contextmanager
     def watch(self) -> Iterator[asyncio.Event]:
-        """An event that is set whenever the pieces have changed."""
+        """Yield an event that is set whenever the pieces change."""
         changed = asyncio.Event()
         self._changed.add(changed)
         if self._loop is None:
@@ -71,13 +74,12 @@ class Channel:
     async def _look(self) -> float | None:
         try:
             pieces, pause = await self._read()
-        except (
-            ShiftbossError
-        ) as error:  # the database is away, or the thing is gone: pages keep what they have
-            log.debug("a page was not refreshed", reason=error.message)
+        except ShiftbossError as error:
+            # The database is unreachable, or the object was deleted. Open pages keep what they show.
+            log.debug("cannot refresh a page", reason=error.message)
             return None
         except Exception:
-            log.exception("a page was not refreshed")
+            log.exception("cannot refresh a page")
             return None
         new = {piece.name: piece for piece in pieces}
         if new != self.pieces:
@@ -88,7 +90,7 @@ class Channel:
 
 
 class Channels(Service):
-    """The channels that are watched, by what they show, and the subscription that wakes them."""
+    """All channels by what they show, and the subscription that wakes them."""
 
     def __init__(self, hub: Hub) -> None:
         super().__init__()
@@ -96,14 +98,14 @@ class Channels(Service):
         self._channels: dict[Hashable, Channel] = {}
 
     def channel(self, key: Hashable, read: Read, wakes: frozenset[str]) -> Channel:
-        if len(self._channels) > 200:  # filters and details that nobody looks at any more
+        if len(self._channels) > 200:  # drop filters and details that no page shows any more
             self._channels = {key: one for key, one in self._channels.items() if one.watched}
         if key not in self._channels:
             self._channels[key] = Channel(read, wakes)
         return self._channels[key]
 
     def touch(self, kind: str | None = None) -> None:
-        """Something changed: pages that show it look again now."""
+        """Make the watched channels of this kind, or all of them, read again now."""
         for channel in self._channels.values():
             if channel.watched and (kind is None or kind in channel.wakes):
                 channel.touch()

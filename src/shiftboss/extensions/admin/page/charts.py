@@ -1,4 +1,4 @@
-"""The geometry of charts: from numbers to points, labels and the texts shown on hover."""
+"""Compute the geometry of charts: points, labels and tooltips."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 Tell = Callable[[float], str]
-WIDTH, HEIGHT = 600, 120  # units of the drawing; the style sheet says how large it is shown
+WIDTH, HEIGHT = 600, 120  # SVG units; the style sheet sets the size on the page
 SPARK_WIDTH, SPARK_HEIGHT = 100, 20
 Point = tuple[float, float]
 
 
 class Line(NamedTuple):
-    """One series; None is a gap. `tone` is a class of the style sheet."""
+    """One series, where None is a gap. `tone` is a class of the style sheet."""
 
     name: str
     values: Sequence[float | None]
@@ -28,13 +28,13 @@ def chart(
     title: str,
     tell: Tell = "{:,.4g}".format,
     low: float = 0.0,
-    none: str = "Nothing in this time",
+    none: str = "No data in this period",
 ) -> dict[str, Any]:
-    """Lines over a common axis with round figures, as `ui.chart` draws them."""
+    """Return lines over a common axis with round numbers, for `ui.chart`."""
     high = round_up(max((v for line in lines for v in line.values if v is not None), default=0.0))
     low, scale = min(low, 0.0), (min(low, 0.0), high)
     steps = [high, (low + high) / 2, low]
-    known = [line for line in lines if any(line.values)]  # a line of zeros says no more than the axis
+    known = [line for line in lines if any(line.values)]  # a line of zeros would hide the axis
     told = ", ".join(f"{line.name} {_last(line, tell)}" for line in lines)
     return {
         "width": WIDTH,
@@ -54,7 +54,7 @@ def chart(
 
 
 def spark(values: Sequence[float], told: str) -> dict[str, Any]:
-    """A small line without axes."""
+    """Return a small line without axes, for `ui.spark`."""
     high = max(values, default=0.0) or 1.0
     step = SPARK_WIDTH / max(len(values) - 1, 1)
     points = [(n * step, (SPARK_HEIGHT - 2) * (1 - value / high) + 1) for n, value in enumerate(values)]
@@ -64,19 +64,19 @@ def spark(values: Sequence[float], told: str) -> dict[str, Any]:
 
 
 def clock(moments: Sequence[datetime], step: timedelta) -> list[str]:
-    """Times of day; with the date where the chart spans days."""
+    """Return axis labels: times of day, with the date if the chart spans days."""
     pattern = "%H:%M" if step < timedelta(hours=1) else "%d %b %H:%M"
     return [moment.strftime(pattern) for moment in moments]
 
 
 def few(labels: Sequence[str]) -> list[str]:
-    """At most five, evenly spread, with both ends."""
+    """Return at most five labels, evenly spread, including both ends."""
     last = len(labels) - 1
     return [labels[n] for n in sorted({round(part * last / 4) for part in range(5)})] if labels else []
 
 
 def round_up(value: float) -> float:
-    """The next of 1, 2, 3, 4, 5, 6, 8, 10, 20 …, so that the axis does not jump with every reading."""
+    """Return the next of 1, 2, 3, 4, 5, 6, 8, 10, 20 …, so that the axis does not change with every value."""
     if value <= 0:
         return 1.0
     size: float = 10.0 ** len(str(int(value))) / 10 if value >= 1 else 0.001
@@ -88,18 +88,22 @@ def round_up(value: float) -> float:
 
 
 def _stretches(line: Line, scale: tuple[float, float]) -> list[list[Point]]:
-    """The line between its gaps. A single point becomes a short stroke, so that it can be seen; a stretch of
-    zeros is not drawn, as it says no more than the axis."""
+    """Return the parts of the line between its gaps.
+
+    A single point becomes a short stroke, so that it is visible. A run of zeros is not drawn.
+    """
     found: list[list[Point]] = [[]]
     for n, value in enumerate(line.values):
         if value is None or not any(line.values[max(n - 1, 0) : n + 2]):
             found.append([])
         else:
             found[-1].append((_x(n, len(line.values)), _y(value, scale)))
-    width = WIDTH / max(len(line.values), 2) / 2
-    return [
-        [(p[0][0] - width, p[0][1]), (p[0][0] + width, p[0][1])] if len(p) == 1 else p for p in found if p
-    ]
+    return [_stroke(part[0], len(line.values)) if len(part) == 1 else part for part in found if part]
+
+
+def _stroke(point: Point, count: int) -> list[Point]:
+    width = WIDTH / max(count, 2) / 2
+    return [(max(point[0] - width, 0.0), point[1]), (min(point[0] + width, WIDTH), point[1])]
 
 
 def _shape(line: Line, points: list[Point]) -> dict[str, str]:
@@ -117,7 +121,7 @@ def _points(points: Sequence[Point]) -> str:
 
 
 def _spots(lines: Sequence[Line], labels: Sequence[str], tell: Tell) -> list[dict[str, str]]:
-    """One column per point that tells all values there."""
+    """Return one hover area per point, with the values of all lines in its tooltip."""
     width = WIDTH / max(len(labels) - 1, 1)
     return [
         {

@@ -1,4 +1,4 @@
-"""What happened, as it happens."""
+"""The list of events, newest first."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shiftboss.extensions.admin.page.words import tone
 
 SHOWN = 100
 FILTERS = {"kind": "Kind", "worker_id": "Worker", "component": "Slot"}
-# What the end of an event's kind means.
+# The state that the last word of an event's kind stands for.
 MEANT = {
     "crashed": "crashed", "failed": "failed", "lost": "lost", "poison": "failed", "paused": "paused",
     "opened": "open", "running": "running", "starting": "starting", "started": "running",
@@ -29,12 +29,12 @@ async def view(visit: Visit) -> Context:
 
 
 def toned(rows: list[Any]) -> list[Context]:
-    """Events with the colour of their kind."""
+    """Return the events with the colours of their kinds."""
     return [row | {"tone": tone(meaning(row["kind"]))} for row in rows]
 
 
 def meaning(kind: str) -> str:
-    """The state that an event of this kind tells of."""
+    """Return the state that an event of this kind reports."""
     return next((state for end, state in MEANT.items() if kind.endswith(end)), kind)
 
 

@@ -1,4 +1,4 @@
-"""What was filled in, as values."""
+"""Posted forms and the values in them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Pairs = Iterable[tuple[str, str | UploadFile]]
 
 
 class Form:
-    """A posted form. `act` is the action, `arg` what it is about."""
+    """A posted form. `act` is the name of the action and `arg` its target."""
 
     def __init__(self, pairs: Pairs) -> None:
         self._pairs = list(pairs)
@@ -24,36 +24,36 @@ class Form:
         return [value for key, value in self._pairs if key == name and isinstance(value, str)]
 
     def text(self, name: str) -> str | None:
-        """What was typed; None for nothing."""
+        """Return the text of a field, or None if it is empty."""
         return next((value.strip() for value in self.all(name)), "") or None
 
     def flag(self, name: str) -> bool:
         return bool(self.all(name))
 
     def figure(self, name: str) -> int | None:
-        """A whole number; None for nothing."""
+        """Return a whole number, or None if the field is empty."""
         typed = self.text(name)
         if typed is None:
             return None
         if not (typed.isascii() and typed.isdigit() and len(typed) <= 9):
-            raise UsageError(f"{name.replace('_', ' ')} is a whole number, not {typed!r}")
+            raise UsageError(f"{name.replace('_', ' ')} must be a whole number, not {typed!r}")
         return int(typed)
 
     def amount(self, name: str) -> float | None:
-        """A positive number; None for nothing."""
+        """Return a positive number, or None if the field is empty."""
         typed = self.text(name)
         if typed is None:
             return None
         try:
             value = float(typed)
         except ValueError:
-            raise UsageError(f"{name} is a number, not {typed!r}") from None
+            raise UsageError(f"{name} must be a number, not {typed!r}") from None
         if not 0 < value <= 36_500:
-            raise UsageError(f"{name} is more than 0 and at most 36,500, not {typed}")
+            raise UsageError(f"{name} must be more than 0 and at most 36,500, not {typed}")
         return value
 
     def document(self, name: str) -> dict[str, Any] | None:
-        """A JSON object; None for nothing."""
+        """Return a JSON object, or None if the field is empty."""
         typed = self.text(name)
         if typed is None:
             return None

@@ -1,4 +1,4 @@
-"""The geometry of a graph of tasks: columns from left to right, so that every arrow points to the right."""
+"""Compute the geometry of a graph of tasks, in columns so that every arrow points to the right."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Edge = tuple[UUID, UUID, str]
 
 
 def graph(rows: Sequence[Mapping[str, Any]], here: UUID) -> dict[str, Any] | None:
-    """Boxes and arrows for `ui.graph`; None for a task that stands alone."""
+    """Return boxes and arrows for `ui.graph`, or None for a task without relatives."""
     edges = _edges(rows)
     if not edges:
         return None
@@ -47,9 +47,9 @@ def _edges(rows: Sequence[Mapping[str, Any]]) -> list[Edge]:
 
 
 def _columns(rows: Sequence[Mapping[str, Any]], edges: Sequence[Edge]) -> list[list[Mapping[str, Any]]]:
-    """Each task stands to the right of everything that it comes after."""
+    """Place each task to the right of all its predecessors."""
     level = {row["id"]: 0 for row in rows}
-    for _ in rows:  # as often as the longest path is long, also if there were a circle
+    for _ in rows:  # bounds the loop even if the graph had a cycle
         before = dict(level)
         for one, two, _kind in edges:
             level[two] = min(max(level[two], level[one] + 1), len(rows))

@@ -1,4 +1,4 @@
-"""Logging in and out: plain forms, so that no script ever sees the cookie."""
+"""Logging in and out with plain forms, so that no script can read the cookie."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ LARGEST = 4096
 
 
 def way_in(request: Request) -> str:
-    """The address of the log-in that leads back to the page that was asked for."""
+    """Return the address of the login page, which leads back to the requested page."""
     asked = request.url.path + (f"?{request.url.query}" if request.url.query else "")
     return "/login" if asked == "/" else f"/login?{urlencode({'next': asked})}"
 
 
 def wanted(request: Request) -> str:
-    """Where to go after the log-in: a path on this service, never an address elsewhere."""
+    """Return the path to open after the login: always a path of this service, never another host."""
     path = request.query_params.get("next", "/")
     # Browsers read a backslash as a slash, so `/\\host` would lead to another host.
     ours = path.startswith("/") and not path.startswith(("//", "/\\", "/login")) and path.isprintable()
@@ -53,13 +53,13 @@ async def log_in(request: Request, admin: At) -> Response:
 
 @router.get("/login/{code}")
 async def link(code: str, request: Request) -> Response:
-    """The page of a one-time link. Only its button uses the link up, so that previews of links do not."""
+    """Show the page of a one-time link. Only its button redeems the link, so link previews do not."""
     return _page(request, "login_link.html", code=code)
 
 
 @router.post("/login/{code}")
 async def redeem(code: str, request: Request, admin: At) -> Response:
-    """Use a one-time link."""
+    """Redeem a one-time link."""
     try:
         same_origin(request)
         return _welcome(request, await admin.access.redeem(code, admin.access.peer_of(request)))
@@ -76,14 +76,14 @@ async def log_out(request: Request, admin: At) -> Response:
         who = await admin.access.recognise(secret, admin.access.peer_of(request), request.headers.get("host"))
         await admin.access.log_out(who)
     except ShiftbossError:
-        pass  # the session has ended already
+        pass  # the session has already ended
     response.delete_cookie(COOKIE)
     return response
 
 
 def _welcome(request: Request, secret: str) -> Response:
     response = answers.back(wanted(request))
-    # lax: a link from a mail or a chat must bring its cookie along to the page it leads to
+    # lax, because a link in an email or a chat must send the cookie
     response.set_cookie(COOKIE, secret, httponly=True, samesite="lax", secure=request.url.scheme == "https")
     return response
 

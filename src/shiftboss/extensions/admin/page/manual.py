@@ -1,4 +1,4 @@
-"""The description of the HTTP API, made from its OpenAPI document: nothing is loaded from elsewhere."""
+"""The description of the HTTP API, rendered from its OpenAPI document without assets of other hosts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def show(request: Request) -> Response:
 
 
 def _groups(document: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
-    """The operations by tag."""
+    """Return the operations grouped by tag."""
     groups: dict[str, list[dict[str, Any]]] = {}
     for path, methods in document["paths"].items():
         for method, one in methods.items():
@@ -64,7 +64,7 @@ def _parameter(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _schema(part: dict[str, Any]) -> str:
-    """The name of the schema that a body or an answer has."""
+    """Return the name of the schema of a request or response body."""
     for content in part.get("content", {}).values():
         schema = content.get("schema", {})
         inner = schema.get("items", schema)

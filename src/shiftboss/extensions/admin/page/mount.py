@@ -1,4 +1,4 @@
-"""Puts the pages on the service, behind the API's routes."""
+"""Adds the pages to the service, after the routes of the API."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ BUILT_IN = (tasks, approvals, workers, queues, schedules, events, access)
 
 
 class Shell:
-    """What the pages of one service share."""
+    """The objects that all pages of one service share."""
 
     def __init__(self, admin: Backend, site: Site) -> None:
         self.admin, self.site = admin, site
@@ -46,7 +46,7 @@ class Shell:
 
 
 def built_in() -> Site:
-    """The pages of this package, then those of extensions, through the same door."""
+    """Return a site with the pages of this package and of all extensions."""
     site = Site()
     site.add(*overview.pages(), *task.pages())
     for module in BUILT_IN:
@@ -57,7 +57,7 @@ def built_in() -> Site:
 
 
 def mount(app: FastAPI, admin: Backend, pages: Iterable[Page] = ()) -> None:
-    """Serve the pages; `pages` are those of other packages."""
+    """Serve the built-in pages and the given ones."""
     site = built_in()
     site.add(*pages)
     shell = Shell(admin, site)
@@ -84,8 +84,8 @@ def _open_with(app: FastAPI, shell: Shell) -> None:
 
 
 async def _nowhere(request: Request) -> Response:
-    """There is no such page: as HTML for browsers, as a problem for others."""
+    """Answer an unknown path, with HTML for browsers and a problem document for other clients."""
     if "text/html" not in request.headers.get("accept", ""):
-        return problem(404, "there is nothing here", "the API is described at /api/docs")
+        return problem(404, f"{request.url.path} does not exist", "see /api/docs for the paths of the API")
     shell: Shell = request.app.state.shell
     return answers.page(request, shell.renderer.plain("nowhere.html", theme=answers.theme(request)), 404)

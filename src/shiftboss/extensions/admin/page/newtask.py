@@ -1,4 +1,4 @@
-"""A new task from a form: fields from the schema that workers publish, or JSON."""
+"""Create a task from a form, with fields from the schema that workers publish or with JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PREFIX = "arg."
 
 
 async def ask(visit: Visit, arg: str) -> Context:
-    """Which type, then its arguments. `json TYPE` asks for them as JSON."""
+    """Return a form for the type, or for the arguments of a type. `json TYPE` asks for them as JSON."""
     plain, _, named = arg.partition(" ")
     task_type = named if plain == "json" else arg
     found = await visit.admin.db.schemas.get(task_type) if task_type else None
@@ -29,24 +29,24 @@ async def ask(visit: Visit, arg: str) -> Context:
 
 
 async def create(visit: Visit, form: Form) -> Answer:
-    """`form TYPE` has fields of the schema, `json TYPE` a JSON object."""
+    """Create a task. `form TYPE` posts the fields of the schema, `json TYPE` a JSON object."""
     kind, _, named = form.arg.partition(" ")
     task_type = named or form.text("task_type") or ""
     if not task_type:
-        raise UsageError("which task type?", hint="choose one, or type its name")
+        raise UsageError("the task type is missing", hint="choose one, or enter its name")
     found = await visit.admin.db.schemas.get(task_type) if kind == "form" else None
     form.arg = kind
     return await enqueue(visit, form, task_type, found["schema"] if found else None)
 
 
 async def enqueue(visit: Visit, form: Form, task_type: str, schema: dict[str, Any] | None) -> Answer:
-    """Put the task into the queue that the form tells of."""
+    """Enqueue a task with the arguments, queue and priority of the form."""
     if form.arg == "form" and schema is not None:
         params = schema_values(form, schema, PREFIX)
     elif (typed := form.document("params")) is not None:
         params = typed
     else:
-        raise UsageError("params must be a JSON object", hint="{} for none")
+        raise UsageError("params must be a JSON object", hint="enter {} for a task without arguments")
     new = NewTask(
         task_type=task_type, params=params, queue=form.text("queue"), priority=form.figure("priority")
     )

@@ -1,4 +1,4 @@
-"""The whole fleet at a glance: is all well, and if not, what to do."""
+"""The overview page: the state of the fleet, and what needs attention."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shiftboss.extensions.admin.page.words import age, count, number, span
 if TYPE_CHECKING:
     from shiftboss.db import Database
 
-# How far back, and the step between two points.
+# Name, length, and time between two points.
 SPANS = {
     "5m": ("5 minutes", timedelta(minutes=5), timedelta(minutes=1)),
     "1h": ("1 hour", timedelta(hours=1), timedelta(minutes=1)),
@@ -50,22 +50,22 @@ async def view(visit: Visit) -> Context:
 
 
 async def _findings(db: Database, counts: Any, queues: list[Any]) -> list[dict[str, Any]]:
-    """What is wrong, worst first, each with its remedy."""
+    """Return the problems of the fleet, worst first, each with its remedy."""
     found = [explained(one) for one in await db.insights.overview.alerts()]
     if counts["queued_tasks"] and not counts["active_workers"]:
-        told = f"{count(counts['queued_tasks'], 'task')} waiting and no worker is running"
-        remedy = "Start one: shiftboss worker module:app"
+        told = f"{count(counts['queued_tasks'], 'task')} waiting, but no worker is running"
+        remedy = "Start a worker: shiftboss worker module:app"
         found.insert(0, _finding("critical", "No worker", told, remedy, "/workers"))
     for queue in queues:
         if queue["queued"] and not queue["workers"] and not queue["paused"] and counts["active_workers"]:
-            told = f"{count(queue['queued'], 'task')} waiting in {queue['name']}, which no worker serves"
-            remedy = f"Start one: shiftboss worker module:app --queue {queue['name']}"
+            told = f"{count(queue['queued'], 'task')} waiting in {queue['name']}, but no worker serves it"
+            remedy = f"Start a worker: shiftboss worker module:app --queue {queue['name']}"
             found.append(_finding("warning", "Queue without a worker", told, remedy, "/queues"))
     points = await db.insights.series.kept_throughput(*SPANS["1h"][1:])
     failed, ended = (sum(point[name] for point in points) for name in ("failed", "completed"))
     if failed > MANY_FAILURES * (failed + ended):
         told = f"{number(failed)} of {count(failed + ended, 'attempt')} failed in the last hour"
-        remedy = "The error groups show why; retry them when it is fixed."
+        remedy = "See the error groups for the cause, then retry the tasks."
         found.append(_finding("warning", "Many failures", told, remedy, "/tasks?status=Failed"))
     return found + _behind(db)
 
@@ -74,7 +74,7 @@ def _behind(db: Database) -> list[dict[str, Any]]:
     state = state_of(db)
     if state is None or state.in_use or state.reason == LATE:
         return []
-    remedy = "Lists and figures come from the primary meanwhile."
+    remedy = "Data is read from the primary instead."
     return [_finding("warning", "Read replica", state.reason or "it is not in use", remedy, "/")]
 
 
@@ -101,7 +101,10 @@ async def _tiles(
         _tile("Failed", counts["failed_tasks"], "/tasks?status=Failed", bad=counts["failed_tasks"] > 0),
         _tile("Throughput", _rate(rate), "/tasks?status=Complete", f"{number(ended)} in {SPANS[chosen][0]}"),
         _tile(
-            "Latency", _ms(latency["p50_ms"]), "/tasks?status=Complete", f"longest {_ms(latency['max_ms'])}"
+            "Median duration",
+            _ms(latency["p50_ms"]),
+            "/tasks?status=Complete",
+            "" if latency["max_ms"] is None else f"longest {_ms(latency['max_ms'])}",
         ),
         _tile("Workers", counts["active_workers"], "/workers", f"{down} down" if down else "", bad=down > 0),
     ]
@@ -118,7 +121,9 @@ def _tile(name: str, value: Any, to: str, more: str = "", bad: bool = False) -> 
 
 
 def _rate(per_second: float) -> str:
-    return f"{per_second:,.1f}/s" if per_second >= 1 or not per_second else f"{per_second * 60:,.1f}/min"
+    if not per_second:
+        return "0/s"
+    return f"{per_second:,.1f}/s" if per_second >= 1 else f"{per_second * 60:,.1f}/min"
 
 
 def _ms(value: float | None) -> str:
@@ -128,7 +133,7 @@ def _ms(value: float | None) -> str:
 def _charts(points: list[dict[str, Any]], chosen: str) -> list[dict[str, Any]]:
     step = SPANS[chosen][2]
     labels = clock([point["at"] for point in points], step)
-    per = f"per {span(step.total_seconds()).removeprefix('1 ')}"
+    per = "per minute" if step == timedelta(minutes=1) else f"per {span(step.total_seconds())}"
     done = Line("complete", [p["completed"] for p in points], "s1", area=True)
     failed = Line("failed", [p["failed"] for p in points], "s2")
     rates = [round(p["error_rate"] * 100, 1) if p["completed"] + p["failed"] else None for p in points]
@@ -158,7 +163,7 @@ def _spark(sparks: dict[str, list[int]], name: str) -> dict[str, Any]:
 
 
 def cards() -> list[Card]:
-    """What extensions show on the overview."""
+    """Return the cards that extensions add to the overview."""
     return list(contributions("cards"))
 
 

@@ -1,4 +1,4 @@
-"""Queues and task types: depth, age, pause, limits; tenants and their shares."""
+"""Queues, task types and tenants: depth, age, pauses, limits and fair shares."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shiftboss.model.errors import UsageError
 if TYPE_CHECKING:
     from shiftboss.operations.operations import Kind
 
-RATE_PER = {"all": "all together", "key": "each concurrency key", "tenant": "each tenant"}
+RATE_PER = {"all": "all tasks together", "key": "each concurrency key", "tenant": "each tenant"}
 MOST_TENANTS = 200
 
 
@@ -60,15 +60,15 @@ def _limits(row: Any) -> str:
     if row.get("limits_set_by") == "code":
         told[-1] += " (in code)"
     elif row.get("limits_in_code"):
-        told = [(", ".join(told) or "none") + " (set by hand, instead of those in code)"]
+        told = [(", ".join(told) or "none") + " (overrides the code)"]
     return ", ".join(told)
 
 
 def _named(arg: str) -> tuple[Kind, str]:
-    """What an action is about: `queue mail` or `task_type render`."""
+    """Parse the target of an action: `queue mail` or `task_type render`."""
     kind, _, name = arg.partition(" ")
     if not name:
-        raise UsageError("which queue or task type?")
+        raise UsageError("the queue or task type is missing")
     return ("task_type" if kind == "task_type" else "queue"), name
 
 
@@ -79,7 +79,7 @@ async def _ask_pause(visit: Visit, arg: str) -> Context:
 async def _pause(visit: Visit, form: Form) -> str:
     kind, name = _named(form.arg)
     await visit.admin.commands.pause_queue(visit.who, name, form.text("reason"), kind)
-    return f"{name} is paused: running tasks finish, waiting ones stay"
+    return f"{name} is paused. Running tasks finish; waiting tasks stay in the queue"
 
 
 async def _resume(visit: Visit, form: Form) -> str:
@@ -104,18 +104,18 @@ async def _limit(visit: Visit, form: Form) -> str:
     period = timedelta(seconds=form.figure("seconds") or 60) if rate else None
     each = form.text("rate_per") or "all"
     if each not in RATE_PER:
-        raise UsageError(f"a rate is for {', '.join(RATE_PER)}, not for {each!r}")
+        raise UsageError(f"rate_per must be one of {', '.join(RATE_PER)}, not {each!r}")
     await visit.admin.commands.limit_queue(
         visit.who, name, most, rate, period, kind=kind, max_per_key=per_key,
         rate_per=cast(Literal["all", "key", "tenant"], each),
     )  # fmt: skip
-    return f"the limits of {name} are set" if most or rate or per_key else f"{name} has no limit any more"
+    return f"The limits of {name} are set" if most or rate or per_key else f"The limits of {name} are removed"
 
 
 async def _reset(visit: Visit, form: Form) -> str:
     kind, name = _named(form.arg)
     await visit.admin.commands.reset_limit(visit.who, name, kind)
-    return f"{name} has the limits of its code again"
+    return f"{name} uses the limits from code"
 
 
 async def _ask_weight(visit: Visit, arg: str) -> Context:
@@ -126,9 +126,9 @@ async def _ask_weight(visit: Visit, arg: str) -> Context:
 async def _weight(visit: Visit, form: Form) -> str:
     name, weight = form.arg or form.text("name"), form.amount("weight")
     if not name:
-        raise UsageError("which tenant?")
+        raise UsageError("the tenant is missing")
     await visit.admin.commands.set_tenant_weight(visit.who, name, weight)
-    return f"{name} has the weight {weight or 1:g}"
+    return f"{name} has weight {weight or 1:g}"
 
 
 async def _ask_age(visit: Visit, arg: str) -> Context:
@@ -139,7 +139,7 @@ async def _ask_age(visit: Visit, arg: str) -> Context:
 async def _age(visit: Visit, form: Form) -> str:
     minutes = form.amount("minutes")
     await visit.admin.commands.set_ageing(visit.who, timedelta(minutes=minutes) if minutes else None)
-    return "waiting tasks rise with time" if minutes else "priorities do not age"
+    return "Priority ageing is on" if minutes else "Priority ageing is off"
 
 
 PAGES = (

@@ -1,4 +1,4 @@
-"""Pages from templates: everything that is put into one is escaped."""
+"""Render pages from templates. Every value put into a template is escaped."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Piece:
 
     @property
     def digest(self) -> str:
-        """Tells whether a browser has this text already."""
+        """A hash by which the server detects what the browser already shows."""
         return hashlib.blake2b(self.html.encode(), digest_size=6).hexdigest()
 
 
@@ -47,7 +47,7 @@ class Renderer:
         self._env = Environment(
             loader=ChoiceLoader([FileSystemLoader(folder) for folder in site.folders]),
             autoescape=True,
-            finalize=_finalize,  # nothing that this process has no key for reaches a page
+            finalize=_finalize,  # replaces sealed payloads by a placeholder
             undefined=StrictUndefined,
             auto_reload=False,
             trim_blocks=True,
@@ -58,7 +58,7 @@ class Renderer:
         self._env.globals["ui"] = self._env.get_template("pieces.html").module
 
     def whole(self, page: Page, visit: Visit, context: Context, **more: Any) -> str:
-        """The page as a document: frame and pieces."""
+        """Return the page as a complete HTML document."""
         blocks = self._blocks(page, visit, context, lambda name: not name.startswith(SHEET))
         frame = {name: blocks.pop(name, Markup("")) for name in FRAME}
         pieces = [Piece(name, html) for name, html in blocks.items()]
@@ -66,7 +66,7 @@ class Renderer:
         return self.frame(page, visit, pieces, **frame, **more)
 
     def frame(self, page: Page, visit: Visit, pieces: list[Piece], **more: Any) -> str:
-        """What is around every page, with this in it."""
+        """Return the layout with the given pieces in it."""
         defaults: Context = {"crumb": "", "side": "", "told": None, "sheet": None, "alerts": Markup("")}
         return self._env.get_template("layout.html").render(
             defaults
@@ -81,19 +81,19 @@ class Renderer:
         )
 
     def pieces(self, page: Page, visit: Visit, context: Context) -> list[Piece]:
-        """The pieces that follow the fleet."""
+        """Return the pieces that are updated while the page is open."""
         blocks = self._blocks(
             page, visit, context, lambda name: name not in FRAME and not name.startswith((SHEET, STILL))
         )
         return [Piece(name, html) for name, html in blocks.items()]
 
     def sheet(self, page: Page, visit: Visit, name: str, context: Context) -> Markup:
-        """The inside of a dialog."""
+        """Return the content of a dialog."""
         wanted = SHEET + name
         return self._blocks(page, visit, context, lambda block: block == wanted)[wanted]
 
     def plain(self, template: str, **context: Any) -> str:
-        """A page without navigation."""
+        """Return a page without navigation."""
         return self._env.get_template(template).render(context)
 
     def _blocks(self, page: Page, visit: Visit, context: Context, wanted: Any) -> dict[str, Markup]:

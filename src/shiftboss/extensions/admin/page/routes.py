@@ -1,4 +1,4 @@
-"""Every page under its path: GET shows it, POST acts, and an event stream keeps an open one up to date."""
+"""Serve the pages: GET shows a page or its event stream, POST carries out an action."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from shiftboss.extensions.admin.page.login import way_in
 from shiftboss.extensions.admin.page.render import Piece
 from shiftboss.extensions.admin.page.site import Answer, Context, Page, Visit
 from shiftboss.extensions.admin.page.watching import stream
+from shiftboss.extensions.admin.page.words import sentences
 from shiftboss.extensions.admin.problems import TooManyFailures, Unauthorized, status_of
 from shiftboss.model.access import Principal, Role
 from shiftboss.model.errors import NotFound, ShiftbossError, UsageError
@@ -27,12 +28,12 @@ if TYPE_CHECKING:
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 OWN = ("ask", "arg", "have")
-"""Parameters of the query that belong to the frame and not to the page."""
+"""Query parameters that belong to the layout and not to the page."""
 LARGEST_TEXT = 1_000_000
 
 
 def endpoints(shell: Shell, page: Page) -> tuple[Endpoint, Endpoint]:
-    """What answers GET and POST at a page's path."""
+    """Return the handlers of GET and POST for a page."""
 
     async def get(request: Request) -> Response:
         return await _guarded(shell, page, request, _show)
@@ -44,7 +45,7 @@ def endpoints(shell: Shell, page: Page) -> tuple[Endpoint, Endpoint]:
 
 
 async def recognise(shell: Shell, request: Request) -> Principal:
-    """Who is looking; at least a viewer."""
+    """Return the authenticated caller. Raise an error if it is not at least a viewer."""
     access = shell.admin.access
     secret = request.cookies.get(COOKIE)
     who = await access.recognise(secret, access.peer_of(request), request.headers.get("host"))
@@ -58,7 +59,7 @@ async def _guarded(
     request: Request,
     answer: Callable[[Shell, Page, Visit, Request], Awaitable[Response]],
 ) -> Response:
-    """The answer, or the way to the log-in, or what is wrong."""
+    """Return the response of `answer`, a redirect to the login, or an error page."""
     try:
         who = await recognise(shell, request)
     except (Unauthorized, TooManyFailures):
@@ -71,7 +72,7 @@ async def _guarded(
         return await answer(shell, page, visit, request)
     except ShiftbossError as error:
         if _wants(request, "application/json"):
-            return _told(Answer(_words(error), bad=True), status_of(error))
+            return _told(Answer(sentences(error), bad=True), status_of(error))
         return _trouble(shell, page, visit, request, error)
 
 
@@ -121,9 +122,9 @@ async def _whole(
 
 
 async def _asked(shell: Shell, page: Page, visit: Visit, name: str, arg: str) -> Markup:
-    """The dialog that a page is asked for."""
+    """Return the content of a dialog."""
     if name not in page.sheets:
-        raise NotFound(f"there is no dialog {name!r} on this page")
+        raise NotFound(f"this page has no dialog {name!r}")
     visit.who.require(page.acting)
     context: Context = {"arg": arg, **await page.sheets[name](visit, arg)}
     return shell.renderer.sheet(page, visit, name, context)
@@ -131,14 +132,14 @@ async def _asked(shell: Shell, page: Page, visit: Visit, name: str, arg: str) ->
 
 async def _act(shell: Shell, page: Page, visit: Visit, request: Request) -> Response:
     same_origin(request)
-    visit.who.require(page.acting)  # before the form is read: a refusal must not reveal more
+    visit.who.require(page.acting)  # before the form is validated, so that a refusal reveals nothing
     form = await _form(request)
     try:
         answer = await _carry_out(page, visit, form)
     except ShiftbossError as error:
         if _wants(request, "application/json"):
             raise
-        return answers.back(_here(request), _words(error), bad=True)
+        return answers.back(_here(request), sentences(error), bad=True)
     finally:
         shell.channels.touch()
     if _wants(request, "application/json"):
@@ -153,7 +154,7 @@ async def _form(request: Request) -> Form:
         return Form((await request.form()).multi_items())
     body = await request.body()
     if len(body) > LARGEST_TEXT:
-        raise UsageError("the form is too large")
+        raise UsageError(f"the form is larger than {LARGEST_TEXT:,} bytes")
     text = body.decode(errors="replace").replace("\x00", "")
     return Form(parse_qsl(text, keep_blank_values=True))
 
@@ -161,7 +162,7 @@ async def _form(request: Request) -> Form:
 async def _carry_out(page: Page, visit: Visit, form: Form) -> Answer:
     act = page.acts.get(form.act)
     if act is None:
-        raise NotFound(f"there is no action {form.act!r} on this page")
+        raise NotFound(f"this page has no action {form.act!r}")
     done = await act(visit, form)
     return Answer(done) if isinstance(done, str) else done
 
@@ -177,10 +178,6 @@ def _told(answer: Answer, status: int = 200, sheet: str | None = None) -> Respon
     return JSONResponse(body, status, headers=answers.HEADERS)
 
 
-def _words(error: ShiftbossError) -> str:
-    return f"{error.message}. {error.hint}" if error.hint else error.message
-
-
 def _wants(request: Request, kind: str) -> bool:
     return request.headers.get("accept", "").startswith(kind)
 
@@ -190,7 +187,7 @@ def _query(request: Request) -> dict[str, str]:
 
 
 def _here(request: Request) -> str:
-    """The page's own address, without the dialog that was open on it."""
+    """Return the page's own address, without the dialog that was open on it."""
     query = urlencode(_query(request))
     return request.url.path + (f"?{query}" if query else "")
 

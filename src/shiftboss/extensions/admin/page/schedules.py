@@ -1,4 +1,4 @@
-"""Schedules: what is enqueued again and again."""
+"""Schedules: tasks that are enqueued at set times."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shiftboss.extensions.admin.page.forms import Form
 from shiftboss.extensions.admin.page.site import Act, Context, Page, Visit
 from shiftboss.leader.schedules import Cron, Missed, unknown
 
-MISSED = {"latest": "run the latest", "all": "run all", "skip": "skip"}
+MISSED = {"latest": "run the latest", "all": "run all", "skip": "skip all"}
 OF_TASK = ("queue", "tenant")
 TIME = "%Y-%m-%d %H:%M:%S UTC"
 
@@ -68,11 +68,11 @@ async def _save(visit: Visit, form: Form) -> str:
         missed=cast(Missed, form.text("missed") or "latest"),
     )
     saved = await visit.admin.commands.put_schedule(visit.who, cron)
-    return f"{name} is saved; it runs next at {saved['next_tick'].strftime(TIME)}"
+    return f"{name} is saved. Next run: {saved['next_tick'].strftime(TIME)}"
 
 
 def _task(form: Form, before: dict[str, Any]) -> dict[str, Any]:
-    """What is to be enqueued. What this form does not show stays as it was."""
+    """Return the task to enqueue. Options that the form does not show keep their values."""
     given: dict[str, Any] = {name: form.text(name) for name in ("task_type", *OF_TASK)}
     given |= {
         "params": form.document("params") or {},
@@ -92,10 +92,10 @@ PAGES = (
         template="schedules.html",
         view=view,
         acts={
-            "pause": _of("pause_schedule", "{} is paused; ticks that pass are not made up for"),
-            "resume": _of("resume_schedule", "{} is resumed with its next tick"),
+            "pause": _of("pause_schedule", "{} is paused. Runs missed while it is paused are skipped"),
+            "resume": _of("resume_schedule", "{} is resumed"),
             "remove": _of("remove_schedule", "{} is removed"),
-            "run": _of("run_schedule", "{} is enqueued; its schedule stays as it is"),
+            "run": _of("run_schedule", "{} is enqueued. Its schedule is unchanged"),
             "save": _save,
         },
         sheets={"edit": _edit},

@@ -1,4 +1,4 @@
-"""Forms from a JSON Schema: its fields, and the values that were filled in."""
+"""Make forms from a JSON Schema and read their values."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 Schema = Mapping[str, Any]
 PLAIN = ("boolean", "integer", "number", "string")
-WHOLE = "value"  # the name of the only field where the value is not an object
+WHOLE = "value"  # the name of the only field if the value is not an object
 
 
 def fits_form(schema: Any, given: Mapping[str, Any] | None = None) -> bool:
-    """Whether a form can ask for this object: its fields are known, and nothing else is given."""
+    """Whether a form can edit this object: its properties are known, and `given` has no others."""
     if not isinstance(schema, dict) or not isinstance(schema.get("properties"), dict):
         return False
     return set(given or ()) <= set(schema["properties"])
@@ -27,7 +27,7 @@ def fits_form(schema: Any, given: Mapping[str, Any] | None = None) -> bool:
 def schema_fields(
     schema: Schema, given: Mapping[str, Any] | None = None, prefix: str = ""
 ) -> list[dict[str, Any]]:
-    """One field per property: name in the form, key, label, kind, value, options, about, needed."""
+    """Return one field per property, as `ui.schema_field` expects it."""
     needed = schema.get("required", ())
     return [
         _field(key, _resolved(schema, one), prefix, given or {}, key in needed)
@@ -36,7 +36,7 @@ def schema_fields(
 
 
 def schema_values(form: Form, schema: Schema, prefix: str = "") -> dict[str, Any]:
-    """What was filled in; what was left empty is left to its default."""
+    """Return the values of the form. Empty fields are left out, so that their defaults apply."""
     values: dict[str, Any] = {}
     for field in schema_fields(schema, prefix=prefix):
         typed = form.text(field["name"])
@@ -48,7 +48,7 @@ def schema_values(form: Form, schema: Schema, prefix: str = "") -> dict[str, Any
 
 
 def as_object(schema: Any) -> dict[str, Any]:
-    """A schema for any value as one with properties, so that one form fits all."""
+    """Wrap a schema that is not an object, so that every schema can be shown as a form."""
     if fits_form(schema):
         found: dict[str, Any] = schema
         return found
@@ -59,7 +59,7 @@ def as_object(schema: Any) -> dict[str, Any]:
 
 
 def from_object(schema: Any, values: dict[str, Any]) -> Any:
-    """The value again, from those of `as_object`'s form."""
+    """Return the value from those of the form made by `as_object`."""
     return values if fits_form(schema) else values.get(WHOLE)
 
 
@@ -88,14 +88,14 @@ def _kind(one: Schema, options: list[Any]) -> str:
 
 
 def _shown(value: Any) -> str:
-    """A value as it stands in a field."""
+    """Return a value as the text of a field."""
     if value is None or isinstance(value, str):
         return value or ""
     return orjson.dumps(value, default=str).decode()
 
 
 def _resolved(schema: Schema, one: Any, depth: int = 0) -> dict[str, Any]:
-    """The field itself: not the reference to it, not the choice between it and nothing."""
+    """Follow references, and reduce an optional type to the type itself."""
     if not isinstance(one, dict) or depth > 8:
         return {}
     if isinstance(one.get("$ref"), str):
@@ -117,5 +117,5 @@ def _value(field: Mapping[str, Any], text: str) -> Any:
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError:
-        what = "JSON" if field["kind"] == "json" else f"of the kind {field['kind']}"
-        raise UsageError(f"{field['key']} should be {what}, not {text!r}") from None
+        what = "valid JSON" if field["kind"] == "json" else f"of type {field['kind']}"
+        raise UsageError(f"{field['key']} must be {what}, not {text!r}") from None

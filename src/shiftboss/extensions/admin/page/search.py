@@ -1,4 +1,4 @@
-"""Search by meaning. The question is in the address, so that an answer can be sent to somebody."""
+"""Search forms. The question is part of the address, so that results can be shared as a link."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Find = Callable[[str], Awaitable[list[dict[str, Any]]]]
 
 
 async def answered(visit: Visit, find: Find) -> Context:
-    """The question and what was found; nothing is searched for the refreshes of an open page."""
+    """Return the question and its results. Refreshes of an open page do not search again."""
     question = visit.wanted("q")
     if question is None or visit.live:
         return {"question": question, "hits": None, "trouble": None}

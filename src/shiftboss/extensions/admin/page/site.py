@@ -1,4 +1,4 @@
-"""What a page is, and the pages that there are. Any package can add pages of its own."""
+"""Define pages and collect them. Any package can add pages."""
 
 from __future__ import annotations
 
@@ -22,35 +22,35 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 @dataclass(frozen=True)
 class Visit:
-    """One look at a page: whose, where, and with which query."""
+    """One request for a page: the caller, the path parameters and the query."""
 
     admin: Backend
     who: Principal
     params: Mapping[str, str] = field(default_factory=dict)
     query: Mapping[str, str] = field(default_factory=dict)
     address: str = ""
-    """The service's address as this browser knows it."""
+    """The address of the service as the browser uses it."""
     live: bool = False
-    """True: only the pieces that follow the fleet are wanted, so what is dear and still can be left out."""
+    """True for a refresh of an open page, which needs only the live pieces."""
 
     @property
     def may(self) -> bool:
-        """Whether this visitor may act."""
+        """Whether the caller may carry out actions."""
         return self.who.may(Role.OPERATOR)
 
     @property
     def hides(self) -> bool:
-        """Whether this service shows no payloads: params, results, prompts, answers, parts of streams."""
+        """Whether this service hides payloads: params, results, prompts, answers and streams."""
         return AdminSettings.of(self.admin.settings).hide_payloads
 
     def wanted(self, name: str) -> str | None:
-        """A value of the query; None for an empty one."""
+        """Return a value of the query, or None if it is missing or empty."""
         return self.query.get(name, "").strip() or None
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What became of an action. `sheet` names a block of the template to show in a dialog."""
+    """The result of an action. `sheet` names a block of the template to show in a dialog."""
 
     told: str = ""
     bad: bool = False
@@ -66,11 +66,11 @@ Pace = Callable[[Context], float]
 
 @dataclass(frozen=True)
 class Page:
-    """One page: data from `view`, markup from `template`.
+    """One page, with data from `view` and markup from `template`.
 
-    The template is a set of blocks. `title`, `crumb` and `side` go into the frame; blocks whose names begin
-    with `sheet_` are dialogs; the others are the pieces of the page, in the order of the file. Pieces follow
-    the fleet while the page is open, except those whose names begin with `still_`.
+    The template is a set of blocks. `title`, `crumb` and `side` go into the layout. Blocks whose names start
+    with `sheet_` are dialogs. The others are the pieces of the page, in the order of the file. Pieces are
+    updated while the page is open, except those whose names start with `still_`.
     """
 
     path: str
@@ -78,11 +78,11 @@ class Page:
     template: str
     view: View
     label: str | None = None
-    """In the navigation; None: it is reached from other pages."""
+    """The label in the navigation, or None for a page that is reached from other pages."""
     parent: str = ""
-    """The page in the navigation that it belongs to, where its own path does not begin with that one."""
+    """The page in the navigation that it belongs to, if its own path does not start with that page's path."""
     icon: str = ""
-    """Strokes on a field of 24 by 24."""
+    """An SVG path of strokes, 24 by 24 units."""
     order: int = 100
     role: Role = Role.VIEWER
     acting: Role = Role.OPERATOR
@@ -90,12 +90,12 @@ class Page:
     acts: Mapping[str, Act] = field(default_factory=dict)
     sheets: Mapping[str, SheetView] = field(default_factory=dict)
     every: float | Pace = 5.0
-    """Seconds between two looks while it is open."""
+    """Seconds between two refreshes while the page is open."""
     wakes: frozenset[str] = frozenset()
-    """Changes after which to look at once: event, run."""
+    """Kinds of changes that refresh the page at once: event, run."""
     templates: Path = TEMPLATES
     folders: tuple[Path, ...] = ()
-    """More folders of templates, of the cards on it."""
+    """More template folders, for example of the cards on the page."""
 
     def pace(self, context: Context) -> float:
         return self.every(context) if callable(self.every) else self.every
@@ -103,7 +103,7 @@ class Page:
 
 @dataclass(frozen=True)
 class Card:
-    """A piece of the overview that an extension brings: its template sees what `view` returns as `card`."""
+    """A card that an extension adds to the overview. Its template gets the result of `view` as `card`."""
 
     template: str
     view: View
@@ -113,24 +113,24 @@ class Card:
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """One line of a task's timeline. The template shows `one`."""
+    """One entry of a task's timeline. The template gets `one`."""
 
     key: str
-    """Unique within the timeline, and the same at the next look."""
+    """Unique within the timeline, and stable across refreshes."""
     at: datetime
     until: datetime | None = None
-    """When it ended; None for a moment, or for what goes on."""
+    """When it ended, or None if it has no duration or has not ended."""
     word: str
-    """What it is: step, AI call."""
+    """The kind of entry, for example "step" or "AI call"."""
     state: str = ""
-    """How it stands, for the colour."""
+    """The state, which sets the colour."""
     template: str
     one: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Story:
-    """What an extension knows about a task: entries of its timeline, with the folder of their templates."""
+    """A source of timeline entries in an extension, with the folder of their templates."""
 
     entries: Callable[[Visit, UUID], Awaitable[list[Entry]]]
     templates: Path
@@ -145,7 +145,7 @@ class Site:
     def add(self, *pages: Page) -> None:
         for page in pages:
             if page.path in self._pages:
-                raise ValueError(f"two pages have the path {page.path}")
+                raise ValueError(f"two pages have the path {page.path!r}")
             self._pages[page.path] = page
 
     def __iter__(self) -> Iterator[Page]:
@@ -157,14 +157,14 @@ class Site:
         return list(dict.fromkeys([TEMPLATES, *own]))
 
     def navigation(self, who: Principal) -> list[Page]:
-        """The pages that this visitor may open, in order."""
+        """Return the pages in the navigation that the caller may open, in order."""
         return sorted(self._labelled(who), key=lambda page: page.order)
 
     def _labelled(self, who: Principal) -> Iterable[Page]:
         return (page for page in self if page.label and who.may(page.role))
 
     def section(self, page: Page) -> str:
-        """The path of the page in the navigation that a page belongs to."""
+        """Return the path of the page in the navigation that a page belongs to."""
         if page.label or page.parent:
             return page.parent or page.path
         inside = (one.path for one in self if one.label and page.path.startswith(f"{one.path}/"))

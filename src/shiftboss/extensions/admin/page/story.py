@@ -1,4 +1,4 @@
-"""One task as a timeline: waiting, attempts, steps, waits, child tasks, events, and what extensions add."""
+"""The timeline of one task: waits, attempts, steps, child tasks, events, and entries of extensions."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from shiftboss.extensions.admin.page.events import meaning
 from shiftboss.extensions.admin.page.site import Context, Entry, Story, Visit
 from shiftboss.extensions.admin.page.words import line, moment, span
 
-BREATH = timedelta(milliseconds=50)  # a shorter wait is not worth a line
-WIDTH = 1000.0  # units of the track that the bars are drawn on
+SHORTEST_WAIT = timedelta(milliseconds=50)  # shorter waits are not shown
+WIDTH = 1000.0  # SVG units of the track on which the bars are drawn
 THINNEST = 12.0
-COARSE = 5.0  # seconds by which the track of a live task grows, so that an open page is not sent each of them
+COARSE = 5.0  # seconds by which the track of an unfinished task grows, so that open pages are updated rarely
 SHOWN_LOGS = 500
 WORDS = {"step": "step", "sleep": "sleep", "event": "event", "child": "child task"}
 
 
 def stories() -> list[Story]:
-    """What extensions know about tasks."""
+    """Return the sources of timeline entries that extensions bring."""
     return list(contributions("stories"))
 
 
 async def timeline(visit: Visit, task: dict[str, Any]) -> list[Context]:
-    """Everything that is known about a task, oldest first, each with the place of its bar on the track."""
+    """Return all entries of a task's timeline, oldest first, each with the position of its bar."""
     id, life = task["id"], visit.admin.db.insights.life
     found = [*_own(task), *map(_step, await life.steps(id)), *map(_event, await life.events(id))]
     for story in stories():
@@ -36,15 +36,15 @@ async def timeline(visit: Visit, task: dict[str, Any]) -> list[Context]:
 
 
 def _own(task: dict[str, Any]) -> Iterator[Entry]:
-    """Creation, attempts, the waits between them, and the end."""
+    """Return creation, attempts, the waits between them, and the end."""
     yield Entry(key="created", at=task["created_at"], word="created", template="story_created.html", one=task)
     since = _ready(task)
     for one in task["attempts_made"]:
-        if one["started_at"] - since > BREATH:
+        if one["started_at"] - since > SHORTEST_WAIT:
             yield _wait(since, one["started_at"])
         yield _attempt(one)
         ended = one["ended_at"]
-        # While it was suspended, its sleeps, events and child tasks have lines of their own.
+        # While a task is suspended, its sleeps, events and child tasks have their own entries.
         since = datetime.max.replace(tzinfo=UTC) if one["outcome"] == "suspended" else ended or since
     ended = task["generation_processed_at"]
     if ended and task["status"] not in ("Queued", "In Progress"):
@@ -54,7 +54,10 @@ def _own(task: dict[str, Any]) -> Iterator[Entry]:
 
 
 def _ready(task: dict[str, Any]) -> datetime:
-    """Since when it could be started for the first time. A later `run_at` is that of a resumed task."""
+    """Return when the task first became ready to start.
+
+    A `run_at` after the first attempt belongs to a resumed task and is ignored.
+    """
     made, due = task["created_at"], task["run_at"]
     began = min((one["started_at"] for one in task["attempts_made"]), default=due)
     ready: datetime = max(made, due) if due and due <= began else made
@@ -102,7 +105,7 @@ def _placed(entries: Sequence[Entry], task: dict[str, Any]) -> list[Context]:
 
 
 def _place(entry: Entry, start: datetime, whole: float, now: datetime) -> Context:
-    """An entry with its bar. One that goes on reaches to the end of the track."""
+    """Return an entry with its bar. The bar of an unfinished entry extends to the end of the track."""
     goes_on = entry.until is None and entry.state in ("waiting", "running")
     until = entry.until or (now if goes_on else entry.at)
     at = min(max((entry.at - start).total_seconds() / whole, 0.0), 1.0) * WIDTH
@@ -110,7 +113,7 @@ def _place(entry: Entry, start: datetime, whole: float, now: datetime) -> Contex
     at = min(at, WIDTH - THINNEST)
     return {
         "entry": entry,
-        "offset": f"+{span((entry.at - start).total_seconds())}" if entry.at > start else "0",
+        "offset": f"+{span((entry.at - start).total_seconds())}" if entry.at > start else "0 s",
         "moment": (moment(entry.at) or {})["text"],
         "x": f"{at:.1f}",
         "width": f"{min(width, WIDTH - at):.1f}",
@@ -119,7 +122,7 @@ def _place(entry: Entry, start: datetime, whole: float, now: datetime) -> Contex
 
 
 async def emitted(visit: Visit, id: UUID) -> Context | None:
-    """What the task streams: text if all parts are text, else one JSON value per line; None if nothing."""
+    """Return what the task streamed, or None: as text if all parts are text, else one JSON value per line."""
     rows = await visit.admin.db.insights.life.parts(id)
     if not rows:
         return None
@@ -135,7 +138,7 @@ async def emitted(visit: Visit, id: UUID) -> Context | None:
 
 
 async def logged(visit: Visit, id: UUID) -> list[Context]:
-    """The end of what the task logged, oldest first."""
+    """Return the latest log lines of the task, oldest first."""
     rows = await visit.admin.db.insights.life.logs(id, SHOWN_LOGS)
     return [row | {"clock": row["at"].astimezone(UTC).strftime("%H:%M:%S.%f")[:-3]} for row in rows]
 

@@ -1,4 +1,4 @@
-"""One task: why it waits, what was tried, what came out, what depends on it, and running it again."""
+"""The page of one task: its state, timeline, payloads and dependencies, and a form to run it again."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ async def _task(visit: Visit) -> dict[str, Any]:
     row = await visit.admin.db.insights.tasks.detail(id)
     if row is None:
         raise NotFound(
-            f"there is no task {id}", hint="finished tasks are deleted after leader.keep_tasks_days"
+            f"task {id} does not exist", hint="finished tasks are deleted after leader.keep_tasks_days"
         )
     return row
 
 
 def _commands(task: dict[str, Any]) -> dict[str, str]:
-    """How to enqueue the same task from a shell and from Python."""
+    """Return the commands that enqueue the same task from a shell and from Python."""
     params = orjson.dumps(task["params"], default=str).decode()
     shell = f"shiftboss submit {shlex.quote(task['task_type'])} --params {shlex.quote(params)}"
     shell += f" --queue {shlex.quote(task['queue'])}"
@@ -61,7 +61,7 @@ def _commands(task: dict[str, Any]) -> dict[str, str]:
 
 
 async def _ask_again(visit: Visit, arg: str) -> Context:
-    """The task's arguments in the fields of its schema; as JSON if that is asked for, or without a schema."""
+    """Return a form with the task's arguments, as fields of its schema if there is one, else as JSON."""
     task = await _task(visit)
     given = {} if visit.hides else task["params"]
     schema = None if arg == "json" else await _schema(visit, task["task_type"])

@@ -1,4 +1,4 @@
-"""Tasks: errors in groups, a list by filter, and actions on one, on several or on all that a filter means."""
+"""The list of tasks with filters, error groups, and actions on one, several or all matching tasks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STATUSES = {
     "Queued": "waiting", "In Progress": "running", "Complete": "complete",
     "Failed": "failed", "Cancelled": "cancelled",
 }  # fmt: skip
-# Filters with the names that their chips show.
+# The filters, and the names shown on their chips.
 NAMES = {
     "status": "status", "task_type": "type", "queue": "queue", "worker_id": "worker", "since": "from",
     "until": "to", "text": "text",
@@ -63,7 +63,7 @@ def _filter(visit: Visit) -> TaskFilter:
         since=_moment(visit, "since"),
         until=_moment(visit, "until"),
     )
-    wanted.statuses()  # refuses one that there is not
+    wanted.statuses()  # raises UsageError for an unknown status
     return wanted
 
 
@@ -74,12 +74,12 @@ def _moment(visit: Visit, name: str) -> datetime | None:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise UsageError(f"{name} is not a time: {text!r}", hint="use 2030-01-31T12:00") from None
+        raise UsageError(f"{name} is not a time: {text!r}", hint="write it as 2030-01-31T12:00") from None
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def _chips(chosen: dict[str, str]) -> list[dict[str, str]]:
-    """Each filter with the address of the list without it."""
+    """Return each active filter with the query of the list without it."""
     return [
         {
             "name": NAMES[name],
@@ -109,17 +109,17 @@ def parse_id(text: str, what: str) -> UUID:
     try:
         return UUID(text)
     except ValueError:
-        raise NotFound(f"{text!r} is not the id of a {what}") from None
+        raise NotFound(f"{text!r} is not a {what} ID") from None
 
 
 async def retry_one(visit: Visit, form: Form) -> str:
     await visit.admin.commands.retry_tasks(visit.who, [parse_id(form.arg, "task")])
-    return "The task starts over"
+    return "The task is queued again"
 
 
 async def cancel_one(visit: Visit, form: Form) -> str:
     await visit.admin.commands.cancel_tasks(visit.who, [parse_id(form.arg, "task")])
-    return "The task is cancelled, or asked to stop"
+    return "The task is cancelled, or will stop soon if it is running"
 
 
 async def _retry_all(visit: Visit, form: Form) -> str:
@@ -139,24 +139,24 @@ async def _cancel_selected(visit: Visit, form: Form) -> str:
 
 
 async def _retry_group(visit: Visit, form: Form) -> str:
-    return f"{count(len(await visit.admin.commands.retry_errors(visit.who, form.arg)), 'task')} started over"
+    return f"{count(len(await visit.admin.commands.retry_errors(visit.who, form.arg)), 'task')} queued again"
 
 
 def _selected(form: Form) -> list[UUID]:
     found = [parse_id(text, "task") for text in form.all("id")]
     if not found:
-        raise UsageError("no task is selected", hint="tick the boxes of some tasks first")
+        raise UsageError("no task is selected", hint="select the check boxes of the tasks first")
     return found
 
 
 async def _retry(visit: Visit, ids: list[UUID]) -> str:
-    return f"{count(len(await visit.admin.commands.retry_tasks(visit.who, ids)), 'task')} started over"
+    return f"{count(len(await visit.admin.commands.retry_tasks(visit.who, ids)), 'task')} queued again"
 
 
 async def _cancel(visit: Visit, ids: list[UUID]) -> str:
     found = await visit.admin.commands.cancel_tasks(visit.who, ids)
     ended = sum(one.status == "Cancelled" or one.cancelling for one in found)
-    return f"{count(ended, 'task')} cancelled or asked to stop"
+    return f"{count(ended, 'task')} cancelled or stopping"
 
 
 def every(context: Context) -> float:

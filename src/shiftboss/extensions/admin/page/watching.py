@@ -1,4 +1,4 @@
-"""The event stream of an open page: the pieces that changed, and the end of the session."""
+"""The event stream of an open page. It sends changed pieces, and the end of the session."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CHECK_SESSION = 60.0
 
 
 def stream(shell: Shell, page: Page, visit: Visit, request: Request) -> StreamingResponse:
-    """Server-sent events for one open page. `have` in the query tells what the browser shows already."""
+    """Return the server-sent events of one open page. `have` in the query lists what the browser shows."""
     headers = answers.HEADERS | {"X-Accel-Buffering": "no"}
     return StreamingResponse(
         _flow(shell, page, visit, request), media_type="text/event-stream", headers=headers
@@ -35,7 +35,7 @@ def stream(shell: Shell, page: Page, visit: Visit, request: Request) -> Streamin
 
 
 def _channel(shell: Shell, page: Page, visit: Visit) -> Channel:
-    """Shared by everybody who sees the same: same page, same query, same role."""
+    """Return the channel shared by all open pages with the same path, query and role."""
 
     look = replace(visit, live=True)
 
@@ -54,20 +54,20 @@ async def _flow(shell: Shell, page: Page, visit: Visit, request: Request) -> Asy
     yield b"retry: 2000\n\n"
     with channels[0].watch() as first, channels[1].watch() as second:
         while not shell.admin.hub.stopping.is_set():
-            heard = await _either(first, second)
+            changed = await _either(first, second)
             for piece in _new(channels, have):
                 yield _event(piece)
-            if not heard:
-                yield b": still here\n\n"
+            if not changed:
+                yield b": keep-alive\n\n"
             if time.monotonic() - checked >= CHECK_SESSION:
                 checked = time.monotonic()
-                if not await _still_welcome(shell, request):
+                if not await _session_valid(shell, request):
                     yield b"event: gone\ndata: \n\n"
                     return
 
 
 async def _either(*changed: asyncio.Event) -> bool:
-    """Wait until one of them is set; False if none was for a while."""
+    """Wait until an event is set. Return False after `BEAT` seconds without one."""
     waits = [asyncio.ensure_future(event.wait()) for event in changed]
     try:
         done, _ = await asyncio.wait(waits, timeout=BEAT, return_when=asyncio.FIRST_COMPLETED)
@@ -90,7 +90,7 @@ def _event(piece: Piece) -> bytes:
     return b"event: piece\ndata: " + orjson.dumps([piece.name, piece.digest, str(piece.html)]) + b"\n\n"
 
 
-async def _still_welcome(shell: Shell, request: Request) -> bool:
+async def _session_valid(shell: Shell, request: Request) -> bool:
     from shiftboss.extensions.admin.page.routes import recognise
 
     try:

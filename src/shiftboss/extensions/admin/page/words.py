@@ -1,4 +1,4 @@
-"""How values read on every page: one word per state, lengths of time, figures, snippets."""
+"""Format values for the pages: states, times, durations, numbers and snippets."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any
 import orjson
 
 from shiftboss.model.codec import shown
+from shiftboss.model.errors import ShiftbossError
 
-# One colour per meaning, whatever has the state: worker, slot, task, run, circuit, vectorizer.
+# One colour per meaning, for the states of workers, slots, tasks, runs, circuits and vectorizers.
 _TONES = {
     "good": "healthy active complete closed idle live done ready ok",
     "busy": "running starting working updating half-open",
@@ -38,7 +39,7 @@ LONGEST_DOCUMENT = 20_000
 
 
 def word(state: str) -> str:
-    """The page's name for a state, the same for tasks, runs and workers."""
+    """Return the page's name for a state of a task, run or worker."""
     return _WORDS.get(state, state).lower()
 
 
@@ -47,7 +48,7 @@ def tone(state: str) -> str:
 
 
 def moment(at: datetime | float | None) -> dict[str, str] | None:
-    """A time as ISO for the browser, and as people write it."""
+    """Return a time in ISO format for the browser, and as text."""
     if at is None:
         return None
     exact = datetime.fromtimestamp(at, UTC) if isinstance(at, int | float) else at.astimezone(UTC)
@@ -55,7 +56,7 @@ def moment(at: datetime | float | None) -> dict[str, str] | None:
 
 
 def span(seconds: float | None) -> str:
-    """A length of time in at most two units."""
+    """Return a duration in at most two units."""
     if seconds is None:
         return "–"
     if seconds < 1:
@@ -70,7 +71,7 @@ def span(seconds: float | None) -> str:
 
 
 def age(seconds: float) -> str:
-    """A length of time in coarse steps, so that an open page is not sent each second of it."""
+    """Return a duration in coarse steps, so that open pages are not updated every second."""
     if seconds < 10:
         return "under 10 s"
     return span(seconds // 10 * 10 if seconds < 600 else seconds // 60 * 60)
@@ -83,17 +84,17 @@ def number(value: float | None) -> str:
 
 
 def count(n: int, noun: str, plural: str | None = None) -> str:
-    """`count(1, "task")` is "1 task", `count(2, "task")` "2 tasks"."""
+    """Return a number with its noun: `1 task`, `2 tasks`."""
     return f"{number(n)} {noun if n == 1 else plural or noun + 's'}"
 
 
 def short(id: object) -> str:
-    """The start of an id, which the command line takes for the whole."""
+    """Return the start of an ID, which the command line accepts in place of the whole."""
     return str(id)[:13]
 
 
 def snippet(text: str | None, most: int = 300) -> str:
-    """The beginning of a text, ended at a word."""
+    """Return the beginning of a text, cut at a word boundary."""
     plain = " ".join(shown(text or "").split())
     if len(plain) <= most:
         return plain
@@ -101,14 +102,24 @@ def snippet(text: str | None, most: int = 300) -> str:
 
 
 def document(value: Any) -> str:
-    """JSON to read."""
+    """Return indented JSON, truncated if it is very long."""
     text = orjson.dumps(shown(value), default=str, option=orjson.OPT_INDENT_2).decode()
     return text if len(text) < LONGEST_DOCUMENT else text[:LONGEST_DOCUMENT] + "\n…"
 
 
 def line(value: Any) -> str:
-    """JSON on one line."""
+    """Return JSON on one line."""
     return orjson.dumps(shown(value), default=str).decode()
+
+
+def capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def sentences(error: ShiftbossError) -> str:
+    """Return the message of an error and its hint as text for people."""
+    told = (error.message, error.hint) if error.hint else (error.message,)
+    return " ".join(capital(text).removesuffix(".") + "." for text in told)
 
 
 def first_line(text: str | None) -> str:
@@ -120,7 +131,7 @@ def rest_of(text: str | None) -> str:
 
 
 def details(found: dict[str, Any]) -> str:
-    """Names and values of an event."""
+    """Return the names and values of an event's details on one line."""
     known = {name: value for name, value in found.items() if value is not None and name != "run_id"}
     return snippet(" · ".join(f"{name} {_plain(value)}" for name, value in known.items()), 400)
 
@@ -138,6 +149,8 @@ FILTERS = {
     "short": short,
     "snippet": snippet,
     "document": document,
+    "capital": capital,
+    "sentences": sentences,
     "first_line": first_line,
     "rest_of": rest_of,
     "details": details,

@@ -1,4 +1,4 @@
-"""Workers by host: what each is, what it does now, and orders to them. A slot and its worker are one row."""
+"""Workers grouped by host, with actions. A slot and its worker share one row."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def view(visit: Visit) -> Context:
     left = [one for one in workers.values() if one["status"] == "inactive"]
     hosts: dict[str, list[Context]] = {}
     for row in sorted(rows, key=lambda row: (row["host"] or "", row["name"])):
-        hosts.setdefault(row["host"] or "elsewhere", []).append(row)
+        hosts.setdefault(row["host"] or "unknown host", []).append(row)
     pools: dict[tuple[str, str], int] = {}
     for slot in slots:
         if slot["supervised"]:
@@ -115,7 +115,7 @@ def load(worker: Any) -> str | None:
 
 
 def _lines(lines: Lines, worker: Any) -> Context:
-    """Memory and load of the last half hour, to draw; None where too little is known."""
+    """Return sparklines of memory and load in the last half hour, or None with fewer than two samples."""
     known = lines.get(worker["worker_id"], {})
     return {
         "memory_line": _line(known.get("memory_mb", []), "memory, up to {:,.0f} MB in the last 30 minutes"),
@@ -138,7 +138,7 @@ async def view_worker(visit: Visit) -> Context:
     id, db = visit.params["id"], visit.admin.db
     row = await db.insights.fleet.worker(id)
     if row is None:
-        raise NotFound(f"there is no worker {id!r}", hint="workers that left are forgotten after a while")
+        raise NotFound(f"worker {id!r} does not exist", hint="stopped workers are deleted after a while")
     lines = _lines(await db.insights.samples.lines(), row)
     return {
         "worker": row,
@@ -155,7 +155,7 @@ async def view_slot(visit: Visit) -> Context:
     name, db = visit.params["component"], visit.admin.db
     slot = next((one for one in await db.health.slots() if one["component"] == name), None)
     if slot is None:
-        raise NotFound(f"there is no slot {name!r}")
+        raise NotFound(f"slot {name!r} does not exist")
     return {"slot": slot, "events": toned(await db.events.latest(50, component=name))}
 
 
@@ -183,18 +183,18 @@ async def _scale(visit: Visit, form: Form) -> str:
     host, _, queue = (form.text("pool") or "").partition(" ")
     wanted = form.figure("count")
     if wanted is None or not queue:
-        raise UsageError("count is needed", hint="how many workers this queue should have")
+        raise UsageError("count is missing", hint="enter the number of workers for this queue")
     where = await visit.admin.commands.scale(visit.who, queue, wanted, host or None)
-    return f"{queue} gets {wanted} on {where}"
+    return f"{queue} is scaled to {wanted} on {where}"
 
 
 ACTS: dict[str, Act] = {
-    "pause-slot": _slots("pause_slots", "finishes its task and claims nothing new"),
-    "resume-slot": _slots("resume_slots", "claims again"),
+    "pause-slot": _slots("pause_slots", "finishes its task and claims no new ones"),
+    "resume-slot": _slots("resume_slots", "is resumed"),
     "restart-slot": _slots("restart_slots", "is being restarted"),
-    "pause-worker": _steer("finishes its tasks and claims nothing new", paused=True),
-    "resume-worker": _steer("claims again", paused=False),
-    "drain-worker": _steer("finishes its tasks and ends", draining=True),
+    "pause-worker": _steer("finishes its tasks and claims no new ones", paused=True),
+    "resume-worker": _steer("is resumed", paused=False),
+    "drain-worker": _steer("finishes its tasks and exits", draining=True),
     "scale": _scale,
 }
 

@@ -1,4 +1,4 @@
-"""The style sheet, the script and the icon, under addresses that change with their content."""
+"""Serve the style sheet, the script and the icon under addresses that change with their content."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shiftboss.model.errors import NotFound
 
 FOLDER = Path(__file__).parent
 KINDS = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
-FOR_EVER = "public, max-age=31536000, immutable"
+IMMUTABLE = "public, max-age=31536000, immutable"
 
 router = APIRouter(include_in_schema=False)
 
@@ -40,7 +40,7 @@ def _asset(file: Path) -> Asset:
 
 
 def asset(name: str) -> str:
-    """The address of an asset."""
+    """Return the address of an asset."""
     return f"/assets/{_assets()[name].digest}/{name}"
 
 
@@ -48,8 +48,8 @@ def asset(name: str) -> str:
 async def send(digest: str, name: str, request: Request) -> Response:
     found = _assets().get(name)
     if found is None:
-        raise NotFound(f"there is no asset {name}")
-    headers = {"Cache-Control": FOR_EVER, "X-Content-Type-Options": "nosniff", "Vary": "Accept-Encoding"}
+        raise NotFound(f"asset {name!r} does not exist")
+    headers = {"Cache-Control": IMMUTABLE, "X-Content-Type-Options": "nosniff", "Vary": "Accept-Encoding"}
     if "gzip" not in request.headers.get("accept-encoding", ""):
         return Response(found.content, media_type=found.kind, headers=headers)
     return Response(found.packed, media_type=found.kind, headers=headers | {"Content-Encoding": "gzip"})

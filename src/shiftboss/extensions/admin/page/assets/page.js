@@ -1,5 +1,4 @@
-// The only script of the pages: keeps an open page up to date, asks before actions, opens dialogs.
-// Everything works without it, only less comfortably.
+// Keeps an open page up to date, confirms actions and opens dialogs. Every page also works without it.
 (() => {
   const root = document.documentElement;
   const $ = (selector, within = document) => within.querySelector(selector);
@@ -13,18 +12,17 @@
     const size = Math.abs(seconds);
     if (size < 1) return "now";
     const [unit, name] = UNITS.find(([unit]) => size >= unit);
-    const text = `${Math.floor(size / unit)} ${name}`;
-    return seconds < 0 ? `in ${text}` : `${text} ago`;
+    return seconds < 0 ? `in ${Math.round(size / unit)} ${name}` : `${Math.floor(size / unit)} ${name} ago`;
   }
 
-  function tellTime(time) {
+  function writeTime(time) {
     const text = relative((Date.now() - Date.parse(time.dateTime)) / 1000);
     if (time.textContent !== text) time.textContent = text;
   }
 
-  const tellTimes = (within) => $$("time", within).forEach(tellTime);
+  const writeTimes = (within) => $$("time", within).forEach(writeTime);
 
-  // Morph: changes what differs, so that focus, selection, scroll position and open details survive.
+  // Morphing changes only what differs, so that focus, selection, scroll position and open details survive.
   const keyOf = (node) => (node.nodeType === 1 ? node.dataset.key || node.id || null : null);
   const alike = (a, b) => a.nodeType === b.nodeType && a.nodeName === b.nodeName && keyOf(a) === keyOf(b);
 
@@ -41,8 +39,8 @@
       return;
     }
     copyAttributes(from, to);
-    if (to.nodeName === "FORM") return; // it belongs to the one who fills it in
-    if (to.nodeName === "TIME") return tellTime(to);
+    if (to.nodeName === "FORM") return; // keep what the user has typed
+    if (to.nodeName === "TIME") return writeTime(to);
     morphChildren(to, from);
   }
 
@@ -53,8 +51,8 @@
       let have = keyOf(wanted) ? keyed.get(keyOf(wanted)) : at;
       if (!have || !alike(have, wanted) || have.parentNode !== to) {
         to.insertBefore(wanted, at);
-        if (wanted.nodeType === 1) tellTimes(wanted);
-        if (wanted.nodeName === "TIME") tellTime(wanted);
+        if (wanted.nodeType === 1) writeTimes(wanted);
+        if (wanted.nodeName === "TIME") writeTime(wanted);
         continue;
       }
       if (have !== at) to.insertBefore(have, at);
@@ -74,7 +72,7 @@
     return template.content;
   }
 
-  // The stream: one per page, closed while nobody looks at it.
+  // One event stream per page, closed while the page is hidden.
   let stream = null;
   let retry = 0;
 
@@ -143,7 +141,7 @@
   function openSheet(html) {
     const sheet = $("#sheet");
     sheet.replaceChildren(parse(html));
-    tellTimes(sheet);
+    writeTimes(sheet);
     if (!sheet.open) sheet.showModal();
     $("input:not([type=hidden]):not([readonly]), select, textarea", sheet)?.focus();
   }
@@ -160,7 +158,7 @@
     if (!question) return Promise.resolve(true);
     const dialog = $("#ask");
     $("p", dialog).textContent = question;
-    $("[value=yes]", dialog).textContent = element.textContent.trim() || "Yes";
+    $("[value=yes]", dialog).textContent = `Yes, ${element.textContent.trim().toLowerCase()}`;
     dialog.returnValue = "";
     dialog.showModal();
     return new Promise((resolve) =>
@@ -168,7 +166,7 @@
     );
   }
 
-  // Actions: forms are sent without leaving the page.
+  // Forms are sent without leaving the page.
   async function send(form, submitter) {
     const data = new FormData(form, submitter);
     if (!(await confirmed(submitter))) return;
@@ -183,7 +181,7 @@
       if (answer.ok && form.matches("#acts")) $$("input[form=acts]:checked").forEach((box) => (box.checked = false));
       selectionChanged();
     } catch {
-      toast("The service did not answer", true);
+      toast("The server did not respond", true);
     } finally {
       if (submitter) submitter.disabled = false;
     }
@@ -198,7 +196,7 @@
 
   async function copy(button) {
     const text = $("pre", button.closest(".snippet") || button.closest("dialog"));
-    getSelection().selectAllChildren(text); // where the clipboard is closed to us, Ctrl-C is left
+    getSelection().selectAllChildren(text); // lets the user press Ctrl+C if the clipboard is not accessible
     await navigator.clipboard?.writeText(text.textContent);
     button.textContent = "Copied";
   }
@@ -211,7 +209,7 @@
     document.cookie = `shiftboss_theme=${root.dataset.theme}; path=/; max-age=31536000; samesite=lax`;
   }
 
-  const DEEDS = {
+  const ACTIONS = {
     theme: toggleTheme,
     menu: (button) => button.setAttribute("aria-expanded", document.body.classList.toggle("menu")),
     keys: () => $("#keys").showModal(),
@@ -224,11 +222,11 @@
   };
 
   document.addEventListener("click", (event) => {
-    const deed = event.target.closest("[data-do]");
+    const action = event.target.closest("[data-do]");
     const link = event.target.closest("[data-sheet]");
-    if (deed) {
+    if (action) {
       event.preventDefault();
-      DEEDS[deed.dataset.do](deed);
+      ACTIONS[action.dataset.do](action);
     } else if (link && !event.ctrlKey && !event.metaKey) {
       event.preventDefault();
       fetchSheet(link);
@@ -241,7 +239,7 @@
   }
   document.addEventListener("change", selectionChanged);
 
-  // Values of charts under the pointer.
+  // The tooltip with the values of a chart.
   const tip = document.createElement("div");
   tip.id = "tip";
   tip.hidden = true;
@@ -288,15 +286,15 @@
     if (event.key === "Escape") document.body.classList.remove("menu");
     if (event.ctrlKey || event.metaKey || event.altKey || $("dialog[open]")) return;
     if (event.target.closest("input, select, textarea, button, a, summary")) return;
-    const deed = KEYS[event.key];
-    if (!deed) return;
+    const action = KEYS[event.key];
+    if (!action) return;
     event.preventDefault();
-    deed();
+    action();
   });
 
   document.body.append(tip);
-  tellTimes(document);
-  setInterval(() => document.hidden || tellTimes(document), 1000);
+  writeTimes(document);
+  setInterval(() => document.hidden || writeTimes(document), 1000);
   const sheet = $("#sheet");
   if (sheet?.open) {
     sheet.close();
