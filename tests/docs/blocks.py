@@ -38,7 +38,7 @@ NOT_RUN: dict[str, dict[str, str]] = {
     },
     "docs/how-to/check-arguments.md": {"$ shiftboss submit": "tests/app/test_schemas.py checks this message"},
     "docs/how-to/command-line.md": {
-        "# every failed": "waits for a worker",
+        "# retry every failed": "waits for a worker",
         "shiftboss completion": "writes to the reader's shell; tests/cli/test_main.py checks completions",
     },
     "docs/how-to/coordinator.md": {
