@@ -56,8 +56,8 @@ DETAILS = {
 SPREAD = """
     INSERT INTO shiftboss.stats (minute, worker_id, queue, task_type, completed, failed, seconds, buckets)
     SELECT minute - n * interval '1 minute', worker_id, queue, task_type, completed * (20 + n * 7 % 11) / 60,
-           failed * (n * 5 % 7) / 6, seconds * (20 + n * 7 % 11) / 60, buckets
-    FROM shiftboss.stats, generate_series(3, 58) AS n WHERE minute > now() - interval '3 minutes'
+           CASE WHEN n % 13 = 0 THEN failed ELSE 0 END, seconds * (20 + n * 7 % 11) / 60, buckets
+    FROM shiftboss.stats, generate_series(1, 58) AS n WHERE minute > now() - interval '3 minutes'
     ON CONFLICT DO NOTHING
 """
 DOCUMENTS = (

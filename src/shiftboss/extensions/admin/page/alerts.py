@@ -35,7 +35,7 @@ KINDS = {
 
 def explained(alert: dict[str, Any]) -> dict[str, Any]:
     """Return an alert with its name, link and remedy."""
-    name, path, remedy = KINDS.get(alert["kind"], (alert["kind"].replace("_", " "), "/", ""))
+    name, path, remedy = KINDS.get(alert["kind"], (capital(alert["kind"].replace("_", " ")), "/", ""))
     to = path.format(quote(alert["subject"] or "", safe="/"))
     return alert | {"name": name, "to": to, "remedy": _sentence(alert.get("advice") or remedy)}
 
