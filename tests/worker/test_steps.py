@@ -299,7 +299,7 @@ async def test_steps_go_with_their_task(db: Database, start_worker: StartWorker,
     assert await db.steps.of(other) == []
 
 
-async def test_retry_starts_over_or_from_a_step(
+async def test_a_retry_keeps_results_of_steps_unless_told_otherwise(
     db: Database, start_worker: StartWorker, eventually: Any
 ) -> None:
     handlers, ran = Handlers(), list[str]()
@@ -308,6 +308,10 @@ async def test_retry_starts_over_or_from_a_step(
     async def staged(ctx: Context) -> None:
         for name in ("a", "b", "c"):
             await ctx.step(name, ran.append, name)
+        await ctx.step("broken", fails)
+
+    def fails() -> None:
+        ran.append("broken")
         raise RuntimeError
 
     id = await one(db, "staged", max_attempts=1)
@@ -317,10 +321,40 @@ async def test_retry_starts_over_or_from_a_step(
             await db.tasks.retry([id], "d")
         await db.tasks.retry([id], "b")
         await eventually(lambda: ended(db, id))
-        assert ran == ["a", "b", "c", "b", "c"]
+        assert ran == ["a", "b", "c", "broken", "b", "c", "broken"]
+        ran.clear()
         await db.tasks.retry([id])
         await eventually(lambda: ended(db, id))
-    assert ran == ["a", "b", "c", "b", "c", "a", "b", "c"]
+        assert ran == ["broken"], "it goes on at the step that failed"
+        ran.clear()
+        await db.tasks.retry([id], restart=True)
+        await eventually(lambda: ended(db, id))
+    assert ran == ["a", "b", "c", "broken"]
+
+
+async def test_a_retry_waits_again_for_what_timed_out_or_failed(
+    db: Database, start_worker: StartWorker, eventually: Any
+) -> None:
+    handlers, ran = Handlers(), list[str]()
+
+    @handlers.task("patient")
+    async def patient(ctx: Context) -> None:
+        await ctx.step("paid", ran.append, "paid")
+        ran.append(await ctx.wait_for("go", str, timeout=0.05 if "late" not in ran else 60))
+
+    async def timed_out() -> dict[str, Any] | None:
+        await db.steps.wake_all_due()
+        return await ended(db, id)
+
+    id = await one(db, "patient", max_attempts=1)
+    async with start_worker(handlers):
+        await eventually(timed_out)
+        ran.append("late")
+        await db.tasks.retry([id])
+        await eventually(lambda: db.fetch("SELECT FROM shiftboss.steps WHERE state = 'waiting'"))
+        await db.steps.send_event("go", "now")
+        await eventually(lambda: ended(db, id))
+    assert ran == ["paid", "late", "now"]
 
 
 async def test_bad_names_are_refused() -> None:

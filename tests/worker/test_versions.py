@@ -59,6 +59,6 @@ async def test_an_old_version_does_not_take_what_a_newer_one_began(database_url:
         assert await drain(database_url, release(version)[0], 1) == []
     async with Kit.open(release(3)[0], database_url) as kit:
         await kit.db.tasks.cancel([handle.id])
-        await kit.db.tasks.retry([handle.id])  # starts over: any version may
+        await kit.db.tasks.retry([handle.id])  # any version may go on with it
         await kit.move(hours=2)
         assert [report.task.id for report in await kit.drain()] == [handle.id]

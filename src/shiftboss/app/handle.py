@@ -88,12 +88,13 @@ class Handle(Generic[R_co]):
             raise self._gone()
         return cancels[0]
 
-    async def retry(self) -> bool:
+    async def retry(self, start: str | None = None, *, restart: bool = False) -> bool:
         """Enqueue a failed or cancelled task again, and return whether it was possible.
 
-        It is not possible in any other status, or while another task has the same dedup key.
+        It is not possible in any other status, or while another task has the same dedup key. Results of its
+        steps are kept; `start` drops them from that step on, `restart` drops all.
         """
-        return bool(await (await self._app.database()).tasks.retry([self.id]))
+        return bool(await (await self._app.database()).tasks.retry([self.id], start, restart=restart))
 
     def _gone(self) -> NotFound:
         return NotFound(f"there is no task {self.id}", hint="it may have been pruned")

@@ -136,5 +136,5 @@ class SyncHandle(Generic[R_co]):
     def cancel(self, reason: str | None = None) -> Cancel:
         return self._sync.run(self._handle.cancel(reason))
 
-    def retry(self) -> bool:
-        return self._sync.run(self._handle.retry())
+    def retry(self, start: str | None = None, *, restart: bool = False) -> bool:
+        return self._sync.run(self._handle.retry(start, restart=restart))

@@ -217,9 +217,15 @@ class Tasks:
         rows = await self._db.fetch("SELECT * FROM shiftboss.cancel(%s, %s)", [list(ids), reason])
         return [Cancel(**row) for row in rows]
 
-    async def retry(self, ids: Sequence[UUID], start: str | None = None) -> list[UUID]:
-        """Start dead letters and cancelled tasks over, from the step `start` if given; returns those."""
-        row = await self._db.fetch_one("SELECT shiftboss.retry(%s, %s) AS ids", [list(ids), start])
+    async def retry(
+        self, ids: Sequence[UUID], start: str | None = None, *, restart: bool = False
+    ) -> list[UUID]:
+        """Enqueue failed and cancelled tasks again, and return the ids of those that were.
+
+        Results of steps are kept; `start` drops them from that step on, `restart` drops all.
+        """
+        query = "SELECT shiftboss.retry(%s, %s, %s) AS ids"
+        row = await self._db.fetch_one(query, [list(ids), start, restart])
         return row["ids"] if row else []
 
     async def pause(self, kind: str, name: str, reason: str | None = None) -> bool:

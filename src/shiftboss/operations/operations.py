@@ -52,10 +52,16 @@ class Operations(Audited):
         async with self._recorded(who, Role.OPERATOR, "task.cancel", few(ids), count=len(ids), reason=reason):
             return _some(await self._db.tasks.cancel(ids, reason or f"by {who.name}"), ids)
 
-    async def retry_tasks(self, who: Principal, ids: Sequence[UUID], start: str | None = None) -> list[UUID]:
-        """Restart tasks, from the step `start` if given. Return the ids of those restarted."""
-        async with self._recorded(who, Role.OPERATOR, "task.retry", few(ids), count=len(ids), step=start):
-            return await self._db.tasks.retry(ids, start)
+    async def retry_tasks(
+        self, who: Principal, ids: Sequence[UUID], start: str | None = None, *, restart: bool = False
+    ) -> list[UUID]:
+        """Enqueue failed and cancelled tasks again, and return the ids of those that were.
+
+        Results of steps are kept; `start` drops them from that step on, `restart` drops all.
+        """
+        details = {"count": len(ids), "step": start, "restart": restart or None}
+        async with self._recorded(who, Role.OPERATOR, "task.retry", few(ids), **details):
+            return await self._db.tasks.retry(ids, start, restart=restart)
 
     async def retry_errors(self, who: Principal, group: str) -> list[UUID]:
         """Restart the failed tasks of an error group. Return the ids of those restarted."""

@@ -46,13 +46,14 @@ BEGIN
         FROM public.tasks t WHERE t.id = ANY (p_ids);
 END $$;
 
--- Dead letters and cancelled tasks start over, with all their attempts; results of their steps are forgotten, or with p_from
--- only those of that step and what began after it. They wait again for parents that are still to
+-- Enqueue failed and cancelled tasks again, with all their attempts. Results of steps are kept, so that nothing is paid for
+-- twice; p_from drops those of that step and what began after it, p_restart drops all. They wait again for parents that are still to
 -- end, but no longer for those that failed. Returns the ids that were requeued. Left out are tasks whose dedup_key is live
 -- (of several with one key the youngest is taken), and those of a run: what failed there is tried again as a new run
 -- (asked for alone, that is said by an error). Two callers that cross get a deadlock error and can try again.
-CREATE OR REPLACE FUNCTION shiftboss.retry(p_ids uuid[], p_from text DEFAULT NULL) RETURNS uuid[]
-LANGUAGE plpgsql SET plan_cache_mode = force_custom_plan
+DROP FUNCTION IF EXISTS shiftboss.retry(uuid[], text);  -- it had one parameter less
+CREATE OR REPLACE FUNCTION shiftboss.retry(p_ids uuid[], p_from text DEFAULT NULL, p_restart boolean DEFAULT false)
+RETURNS uuid[] LANGUAGE plpgsql SET plan_cache_mode = force_custom_plan
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_material = off SET jit = off AS $$
 DECLARE
@@ -66,7 +67,7 @@ BEGIN
         SELECT DISTINCT ON (coalesce(t.dedup_key, t.id::text)) t.id FROM public.tasks t
         WHERE t.id = ANY (p_ids) AND t.status IN ('Failed', 'Cancelled') AND (t.run_id IS NULL OR cardinality(p_ids) = 1)
         ORDER BY coalesce(t.dedup_key, t.id::text), t.created_at DESC));
-    PERFORM shiftboss.forget_steps(v_ids, p_from);
+    PERFORM shiftboss.forget_steps(v_ids, p_from, p_restart);
     WITH again AS (
         UPDATE public.tasks t SET status = 'Queued', attempts = 0, crashes = 0, worker_id = NULL, lease = NULL,
             generation_started_at = NULL, generation_processed_at = NULL, cancel_requested_at = NULL, hold = NULL,

@@ -306,17 +306,18 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     FROM shiftboss.steps s WHERE s.task_id = p_id AND s.state = 'waiting' ORDER BY s.started_at, s.name, s.ordinal LIMIT 10
 $$;
 
--- Forget the steps of tasks that start over: all, or those that began with p_from (a name, or name#ordinal) and later. Events
--- that ended a wait among these are not for the task again: starting over from a wait asks for another answer. Such a
+-- Forget steps of tasks that are retried: those without a result, such as waits that timed out and children that failed; with
+-- p_from (a name, or name#ordinal) that step and all that began later; with p_restart all. Events that ended a wait among these are not for the task again: starting over from a wait asks for another answer. Such a
 -- row is kept under an ordinal below zero.
-CREATE OR REPLACE FUNCTION shiftboss.forget_steps(p_ids uuid[], p_from text DEFAULT NULL) RETURNS void LANGUAGE plpgsql
+DROP FUNCTION IF EXISTS shiftboss.forget_steps(uuid[], text);  -- it had one parameter less
+CREATE OR REPLACE FUNCTION shiftboss.forget_steps(p_ids uuid[], p_from text, p_restart boolean) RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_material = off SET jit = off AS $$
 DECLARE
     v_missing uuid;
 BEGIN
     IF p_from IS NULL THEN
-        DELETE FROM shiftboss.steps WHERE task_id = ANY (p_ids);
+        DELETE FROM shiftboss.steps WHERE task_id = ANY (p_ids) AND (p_restart OR state <> 'done');
         UPDATE public.tasks SET requires = nullif(requires - 'version', '{}'), updated_at = shiftboss.now()
         WHERE id = ANY (p_ids) AND requires ? 'version';
         RETURN;
@@ -325,7 +326,8 @@ BEGIN
         SELECT FROM shiftboss.steps s WHERE s.task_id = i AND s.ordinal > 0 AND p_from IN (s.name, s.name || '#' || s.ordinal)) LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION 'task % has no step "%"', v_missing, p_from USING ERRCODE = 'no_data_found',
-            HINT = format('shiftboss tasks steps %s lists them; the second of a name is name#2.', v_missing);
+            HINT = format('shiftboss tasks steps %s lists those with a result; without --from the task goes on after them.',
+                v_missing);
     END IF;
     WITH late AS MATERIALIZED (
         SELECT s.task_id, s.kind, s.name, s.ordinal, s.event_id,

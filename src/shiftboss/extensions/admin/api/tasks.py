@@ -276,9 +276,10 @@ async def retry(
     admin: At,
     who: Caller,
     start: Annotated[str | None, Query(alias="from", max_length=600, pattern=NO_NUL)] = None,
+    restart: bool = False,
 ) -> TaskDetail:
-    """Start a failed or cancelled task over, or from one of its steps."""
-    await admin.commands.retry_tasks(who, [id], start)
+    """Retry a failed or cancelled task. Steps keep their results, up to `from`; with `restart`, none."""
+    await admin.commands.retry_tasks(who, [id], start, restart=restart)
     return await _detail(admin, id)
 
 
