@@ -104,3 +104,19 @@ async def test_suspended_tasks_are_no_backlog(app: App, kit: Kit) -> None:
     assert (load["depth"], load["oldest_seconds"] < 60) == (1, True)
     (kind,) = await kit.db.fetch("SELECT * FROM task_queue_analysis")
     assert (kind["queued_count"], kind["max_queue_time_seconds"] < 60) == (4, True)
+
+
+async def test_children_have_the_tenant_of_their_parent(app: App, kit: Kit) -> None:
+    @app.task()
+    async def leaf(ctx: Context) -> str | None:
+        return ctx.tenant
+
+    @app.task()
+    async def root(ctx: Context) -> list[Any]:
+        return await ctx.gather(leaf.call(), leaf.options(tenant="other").call())
+
+    handle = await root.options(tenant="acme").enqueue()
+    alone = await root.enqueue()
+    await kit.drain()
+    assert await handle.result(timeout=30) == ["acme", "other"]
+    assert await alone.result(timeout=30) == [None, "other"]

@@ -98,6 +98,11 @@ class Context:
         return self.task.attempt
 
     @property
+    def tenant(self) -> str | None:
+        """The tenant that the task was enqueued for."""
+        return self.task.tenant
+
+    @property
     def deadline(self) -> datetime | None:
         return self.task.deadline
 
@@ -211,9 +216,10 @@ class Context:
     def run(self, call: TaskCall[T]) -> Coroutine[Any, Any, T]:
         """Run a child task and return its result. The wait occupies no worker.
 
-        Raises TaskFailed or TaskCancelled.
+        The child has this task's tenant unless it names another. Raises TaskFailed or TaskCancelled.
         """
         task = call.new_task()
+        task.tenant = task.tenant or self.task.tenant
         return self._child(self._key("child", task.task_type), call, task)
 
     async def gather(self, *parts: Awaitable[Any] | TaskCall[Any]) -> list[Any]:
