@@ -68,7 +68,7 @@ def test_a_task_that_waits_is_answered_and_started_again_from_a_step(run: Run, d
     shown = run("why", id)
     assert f"shiftboss events send verdict --task {id}" in shown
     assert "not JSON" in run("events", "send", "verdict", "{", code=2)
-    assert run("events", "send", "verdict", '{"by": "Ann"}', "--task", id) == "1 tasks woken\n"
+    assert run("events", "send", "verdict", '{"by": "Ann"}', "--task", id) == "1 task woken\n"
     drain(database_url)
     assert "KeyError" in run("tasks", "show", id)  # no copies: it failed
     steps = json.loads(run("tasks", "steps", id, "--json"))

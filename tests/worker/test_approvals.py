@@ -128,7 +128,7 @@ async def test_of_two_who_answer_at_once_one_is_told_that_it_is_too_late(
 async def test_several_questions_of_a_task_are_told_apart(kit: Kit, operations: Operations) -> None:
     handle = await ask_twice.enqueue()
     await kit.drain()
-    with pytest.raises(UsageError, match="asks 2 questions"):
+    with pytest.raises(UsageError, match="has 2 open questions"):
         await operations.answer(ANN, handle.id, "Carl")
     await operations.answer(ANN, handle.id, "Dora", "name#2")
     await kit.drain()

@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shiftboss.cli.operator import act, me
-from shiftboss.cli.output import Columns, Json, Row, ask, console, parse_span, say_json, show_rows, text
+from shiftboss.cli.output import (
+    Columns,
+    Json,
+    Row,
+    ask,
+    console,
+    count,
+    parse_span,
+    say_json,
+    show_rows,
+    text,
+)
 
 if TYPE_CHECKING:
     from shiftboss.db import Database
@@ -73,5 +84,5 @@ def retry(group: Group, as_json: Json = False) -> None:
     async def do(db: Database, operations: Operations) -> int:
         return len(await operations.retry_errors(me(), group))
 
-    count = act(do)
-    say_json({"retried": count}) if as_json else typer.echo(f"{count} tasks will run again")
+    many = act(do)
+    say_json({"retried": many}) if as_json else typer.echo(f"{count(many, 'task')} will run again")

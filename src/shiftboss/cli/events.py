@@ -55,14 +55,14 @@ def send(
     Example: shiftboss events send approval '{"ok": true}' --task 0190...
     """
     from shiftboss.cli.operator import act, me
-    from shiftboss.cli.output import say_json, task_ids
+    from shiftboss.cli.output import count, say_json, task_ids
 
     async def do(db: Database, operations: Operations) -> int:
         to = (await task_ids(db, [task]))[0] if task else None
         return await operations.send_event(me(), key, _parsed(payload), to)
 
     woken = act(do)
-    say_json({"woken": woken}) if as_json else typer.echo(f"{woken} tasks woken")
+    say_json({"woken": woken}) if as_json else typer.echo(f"{count(woken, 'task')} woken")
 
 
 def _parsed(text: str | None) -> Any:

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from shiftboss import __version__
-from shiftboss.cli.output import span
+from shiftboss.cli.output import count, span
 from shiftboss.db.identity import HINT
 from shiftboss.extension import contributions
 from shiftboss.model.errors import ShiftbossError
@@ -200,7 +200,7 @@ async def fleet(db: Database) -> list[Finding]:
     from shiftboss.cli.troubles import troubles
 
     counts = await db.insights.overview.counts(fresh=True)
-    message = f"{counts['active_workers']} workers, {counts['queued_tasks']} tasks waiting"
+    message = f"{count(counts['active_workers'], 'worker')}, {count(counts['queued_tasks'], 'task')} waiting"
     findings = [Finding("ok", "fleet", message), *await troubles(db), *await _unusable(db)]
     for row in await db.insights.condition.undone():
         many = "1000 or more" if row["tasks"] >= 1000 else row["tasks"]

@@ -51,6 +51,11 @@ def ask(question: Callable[[Database], Awaitable[T]]) -> T:
     return asyncio.run(run())
 
 
+def count(n: int, noun: str) -> str:
+    """Return the number with its noun: `1 task`, `2 tasks`."""
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+
+
 def on_terminal() -> bool:
     return sys.stdout.isatty()
 

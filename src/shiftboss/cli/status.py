@@ -9,7 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shiftboss.cli.output import Columns, Json, Row, ask, console, on_terminal, say_json, span, table, text
+from shiftboss.cli.output import (
+    Columns,
+    Json,
+    Row,
+    ask,
+    console,
+    count,
+    on_terminal,
+    say_json,
+    span,
+    table,
+    text,
+)
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -78,7 +90,7 @@ def summary(data: dict[str, Any]) -> str:
         words.append(f"{rate['per_second']:.1f}/s")
     if data["latency"]["p50_ms"] is not None:
         words.append(f"median {span(data['latency']['p50_ms'] / 1000)}")
-    return " · ".join([*words, f"{tasks['active_workers']} workers"])
+    return " · ".join([*words, count(tasks["active_workers"], "worker")])
 
 
 def screen(data: dict[str, Any]) -> RenderableType:

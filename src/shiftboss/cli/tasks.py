@@ -17,6 +17,7 @@ from shiftboss.cli.output import (
     Row,
     ask,
     console,
+    count,
     on_terminal,
     parse_span,
     say_json,
@@ -162,11 +163,12 @@ def retry(
     queue: QueueOption = None,
     start: Annotated[
         str | None,
-        typer.Option("--from", metavar="STEP", help="keep the results of earlier steps (name or name#2)"),
+        typer.Option("--from", metavar="STEP", help="run this step (name or name#2) and later ones again"),
     ] = None,
+    restart: Annotated[bool, typer.Option("--restart", help="run all steps again")] = False,
     as_json: Json = False,
 ) -> None:
-    """Retry failed and cancelled tasks, with all their attempts. Without --from, all steps run again.
+    """Retry failed and cancelled tasks, with all their attempts. Steps that have a result keep it.
 
     Example: shiftboss tasks retry --failed --queue mail
     """
@@ -175,10 +177,12 @@ def retry(
     async def do(db: Database, operations: Operations) -> list[UUID]:
         wanted = chosen("failed", task_type, queue)
         found = await task_ids(db, ids) if ids else await db.insights.tasks.ids(wanted)
-        return await operations.retry_tasks(me(), found, start)
+        return await operations.retry_tasks(me(), found, start, restart=restart)
 
+    if start is not None and restart:
+        raise UsageError("--from and --restart exclude each other", hint="--restart runs all steps again")
     again = act(do)
-    say_json({"retried": again}) if as_json else typer.echo(f"{len(again)} tasks will run again")
+    say_json({"retried": again}) if as_json else typer.echo(f"{count(len(again), 'task')} will run again")
     if ids and not again:
         raise UsageError("nothing to retry", hint="only failed and cancelled tasks can be retried")
 

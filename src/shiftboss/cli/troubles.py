@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from shiftboss.cli.findings import Finding, Level
+from shiftboss.cli.output import count
 from shiftboss.leader.rules import all_rules
 from shiftboss.model.settings import Settings
 
@@ -60,7 +61,7 @@ async def _errors(db: Database) -> list[Finding]:
 
 def _error(group: Row) -> Finding:
     place = f" at {group['place']}" if group["place"] else ""
-    message = f"{group['count']} attempts failed{place}: {group['message'] or group['error_type']}"
+    message = f"{count(group['count'], 'attempt')} failed{place}: {group['message'] or group['error_type']}"
     command = f"shiftboss errors show {group['id']}"
     return Finding("warning", "errors", message, since=group["first_seen"], command=command)
 
