@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shiftboss.extensions.vectorizer.chunk import WAYS, chunker
+from shiftboss.extensions.vectorizer.chunk import CHUNKERS, chunker
 from shiftboss.extensions.vectorizer.model import Vectorizer
 
 MARKDOWN = """Before any heading.
@@ -64,7 +64,7 @@ def test_tokens_are_those_of_the_model(provider: str, model: str | None) -> None
     assert cut(text, chunk_size=2000, chunk_overlap=0, **options) == [text.strip()]
 
 
-@given(text=st.text(), size=st.integers(1, 50), way=st.sampled_from(sorted(WAYS)))
+@given(text=st.text(), size=st.integers(1, 50), way=st.sampled_from(sorted(CHUNKERS)))
 def test_no_word_is_lost_and_no_chunk_too_long(text: str, size: int, way: str) -> None:
     pieces = cut(text, chunking=way, chunk_size=size, chunk_overlap=0)
     assert "".join("".join(pieces).split()) == "".join(text.split())

@@ -39,13 +39,13 @@ def test_from_create_to_drop(table: str, capsys: pytest.CaptureFixture[str]) -> 
     )
     assert "updating" in run("update", "n", "--template", "Note: $body")
     assert "paused" in run("pause", "n")
-    assert "goes on" in run("resume", "n")
+    assert "resumed" in run("resume", "n")
     run("create", table, "-c", "body", "--name", "other", "--chunking", "separators", "--separator", "|")
     run("worker", "-i", "n", "--once", "--log-level", "error")
     assert re.search(r"other.*working +2 ", run("status"))
     run("drop", "other", "--all")
-    assert "0 rows" in run("retry", "n")
-    assert "gone" in run("drop", "n", "--all")
+    assert "0 failed rows" in run("retry", "n")
+    assert "dropped" in run("drop", "n", "--all")
     assert "no vectorizers" in run("status")
 
 

@@ -50,7 +50,7 @@ async def test_an_index_as_it_was_asked_for_serves_the_search(
 ) -> None:
     await blog(db, 60)
     id = await make(db, index_min_rows=50, **options)
-    assert (await db.vectorizers.status(id))[0]["index_state"] == "from 50 vectors on"
+    assert (await db.vectorizers.status(id))[0]["index_state"] == "waiting for 50 vectors"
     await work(db, steered)
     assert await one(db, DEFINITIONS) == [definition]
     assert (await db.vectorizers.status(id))[0]["index_state"] == "ready"
@@ -92,8 +92,8 @@ async def test_index_and_words_change_without_embedding_anew(db: Database, steer
     [
         ({"index_opclass": "cosine"}, "no index_opclass"),
         ({"index_method": "ivfflat", "index_opclass": "vector_l1_ops"}, "IVFFlat has no operator class"),
-        ({"index_method": "hnsw", "index_options": {"lists": 3}}, "lists = 3 does not fit"),
-        ({"index_method": "hnsw", "index_options": {"m": 1}}, "m = 1 does not fit"),
+        ({"index_method": "hnsw", "index_options": {"lists": 3}}, "lists = 3 is not valid"),
+        ({"index_method": "hnsw", "index_options": {"m": 1}}, "m = 1 is not valid"),
         ({"index_method": "hnsw", "index_options": {"m": 50, "ef_construction": 60}}, "ef_construction < 2"),
         ({"index_method": "hnsw", "index_opclass": "halfvec_l2_ops", "dimensions": 4001}, "at most 4000"),
         ({"index_min_rows": -1}, "index_min_rows"),

@@ -279,7 +279,7 @@ async def test_wrong_dimensions_are_told_and_nothing_is_written(db: Database) ->
     id = await make(db)
     await work(db, Steered(dimensions=4))
     [status] = await db.vectorizers.status(id)
-    assert "gives 4 dimensions, the vectorizer has 8" in status["defer_reason"]
+    assert "returns 4 dimensions, the vectorizer has 8" in status["defer_reason"]
     assert status["pending"] == 3
 
 
@@ -394,7 +394,7 @@ async def test_an_extended_claim_is_still_the_same_claim(db: Database, steered: 
 async def test_long_rows_come_in_small_batches_and_few_at_a_time(
     db: Database, steered: Steered, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(load, "MOST_CHARACTERS", 4000)
+    monkeypatch.setattr(load, "MAX_CHARACTERS", 4000)
     await db.execute("CREATE TABLE blog (id int PRIMARY KEY, body text)")
     await db.execute("INSERT INTO blog SELECT n, repeat('x', 1000) || n FROM generate_series(1, 40) n")
     id = await make(db, chunking="none", batch_size=10)
@@ -416,7 +416,7 @@ async def test_long_rows_come_in_small_batches_and_few_at_a_time(
 async def test_a_row_of_too_many_chunks_is_told(
     db: Database, steered: Steered, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run, "MOST_CHUNKS", 5)
+    monkeypatch.setattr(run, "MAX_CHUNKS", 5)
     await blog(db)
     await db.execute("UPDATE blog SET body = repeat('long ', 100) WHERE id = 2")
     id = await make(db, chunking="characters", chunk_size=50, chunk_overlap=0)

@@ -193,7 +193,7 @@ async def test_a_schedule_lets_changes_wait(db: Database, steered: Steered) -> N
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"columns": None}, "say what to embed"),
+        ({"columns": None}, "neither columns nor template is given"),
         ({"columns": ["nope"]}, 'has no column "nope"'),
         ({"columns": None, "template": "$title $nope"}, 'has no column "nope"'),
         ({"template": "$title"}, "must contain \\$chunk"),
@@ -226,7 +226,7 @@ async def test_sources_that_can_not_be_followed_are_refused(db: Database) -> Non
         await make(db, "missing")
     await blog(db)
     await make(db)
-    with pytest.raises(DatabaseError, match="already a vectorizer"):
+    with pytest.raises(DatabaseError, match="already exists"):
         await make(db)
     with pytest.raises(DatabaseError, match="there is no vectorizer"):
         await db.vectorizers.drop("missing")

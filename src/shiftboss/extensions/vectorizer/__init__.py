@@ -1,4 +1,4 @@
-"""Embeddings that follow tables, one file per stage."""
+"""Vectorizers: keep the embeddings of tables up to date. Each stage of the pipeline is one file."""
 
 from shiftboss.extension import Command, Extension
 
@@ -10,7 +10,7 @@ extension = Extension(
     settings={"vectorizer": f"{__name__}.settings:VectorizerSettings"},
     families={"vectorizers": f"{__name__}.store:Vectorizers"},
     handlers=(f"{__name__}.handlers:handlers",),
-    commands={"vectorizer": Command(f"{__name__}.cli:app", "embeddings that follow your tables", "ai")},
+    commands={"vectorizer": Command(f"{__name__}.cli:app", "keep embeddings of tables up to date", "ai")},
     pages=(f"{__name__}.page:PAGES",),
     routes=(f"{__name__}.api:router",),
     rules=(f"{__name__}.rules:RULES",),

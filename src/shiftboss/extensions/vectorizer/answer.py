@@ -1,4 +1,4 @@
-"""Answer: embed the questions that were asked with SQL alone (`ai.embed_query`)."""
+"""Embeds the queries of `ai.embed_query`, which PostgreSQL cannot embed itself."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ LEASE = timedelta(seconds=60)
 async def answer_queries(
     db: Database, embedder: Embedder, only: Sequence[int] | None = None, ids: Sequence[int] | None = None
 ) -> dict[int, str | None]:
-    """Embed what is asked: of some vectorizers or of all, or these questions. Each with its error, if any.
+    """Embed open queries, and return the error of each, or None.
 
-    Questions to one vectorizer are embedded by one call of its model.
+    `only` limits them to some vectorizers, `ids` to some queries. Each vectorizer makes one provider call.
     """
     asked: dict[int, list[Row]] = defaultdict(list)
     for row in await db.family(Vectorizers).claim_queries(only, LEASE, ids):

@@ -1,4 +1,4 @@
-"""Vectorizers: how each stands, its errors; make, change, drop, pause, resume, retry."""
+"""HTTP API of vectorizers."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Found(Out):
 
 
 class Change(In):
-    """What is left out stays as it is, or gets its default."""
+    """Settings of a vectorizer. Omitted ones keep their value, or get their default."""
 
     columns: list[Name] | None = Field(default=None, min_length=1, max_length=100)
     template: Text | None = Field(default=None, description="`$column`, `${any column}`, `$chunk`")
@@ -71,20 +71,20 @@ class Change(In):
     provider: Name | None = None
     model: Name | None = None
     dimensions: int | None = Field(default=None, ge=1, le=16_000)
-    base_url: Text | None = Field(default=None, description="another server of the provider's kind")
+    base_url: Text | None = Field(default=None, description="another server with the provider's protocol")
     api_key_name: Text | None = Field(default=None, description="environment variable that holds the key")
     index_method: IndexMethod | None = None
     index_opclass: Name | None = None
     index_options: dict[str, int] | None = Field(default=None, description="m, ef_construction; or lists")
     index_min_rows: int | None = Field(default=None, ge=0, le=2**31 - 1)
-    text_search: Text | None = Field(default=None, description="index words too: a text search configuration")
-    schedule: timedelta | None = Field(default=None, description="work at most once in this time")
+    text_search: Text | None = Field(default=None, description="configuration for a full-text index")
+    schedule: timedelta | None = Field(default=None, description="minimum time between runs")
     batch_size: int | None = Field(default=None, ge=1, le=10_000)
     concurrency: int | None = Field(default=None, ge=1, le=1_000)
 
 
 class NewVectorizer(Change):
-    source: Name = Field(description="a table with a primary key, with its schema where it needs one")
+    source: Name = Field(description="a table with a primary key, with its schema if needed")
     name: Name | None = None
     destination: Name | None = None
     view_name: Name | None = None
@@ -105,14 +105,14 @@ class VectorizerError(Out):
 
 @router.get("/vectorizers")
 async def vectorizers(admin: At, who: Caller) -> list[Vectorizer]:
-    """Every vectorizer with a true count of what is pending."""
+    """List all vectorizers with exact counts of pending rows."""
     return [Vectorizer.model_validate(row) for row in await admin.reads.family(Vectorizers).status()]
 
 
 @router.post("/vectorizers", status_code=201, responses=responses(404, 409, 503))
 async def create(new: NewVectorizer, admin: At, who: Caller) -> Vectorizer:
-    """Let embeddings follow a table."""
-    with _meant():
+    """Create a vectorizer for a table."""
+    with _usage_errors():
         made = await admin.use(VectorizerOperations).create_vectorizer(who, new.source, _given(new))
     return await _one(admin, made)
 
@@ -124,15 +124,15 @@ async def vectorizer(id: Id, admin: At, who: Caller) -> Vectorizer:
 
 @router.patch("/vectorizers/{id}", responses=responses(404, 409, 503))
 async def update(id: Id, change: Change, admin: At, who: Caller) -> Vectorizer:
-    """Change what is given. Where vectors change, the old ones serve until the new ones are all there."""
-    with _meant():
+    """Change settings. If vectors change, searches use the old ones until all new ones are ready."""
+    with _usage_errors():
         await admin.use(VectorizerOperations).update_vectorizer(who, id, _given(change))
     return await _one(admin, id)
 
 
 @router.delete("/vectorizers/{id}", status_code=204, responses=responses(404))
 async def drop(id: Id, admin: At, who: Caller, everything: bool = False) -> None:
-    """Follow the table no more. Its vectors stay, unless `everything` is to go."""
+    """Drop a vectorizer. With `everything`, its vectors and view are deleted as well."""
     await admin.use(VectorizerOperations).drop_vectorizer(who, id, everything)
 
 
@@ -146,8 +146,8 @@ def _given(body: Change) -> dict[str, Any]:
 
 
 @contextmanager
-def _meant(*more: str) -> Iterator[None]:
-    """A table, column or schema that is not there was named by the caller."""
+def _usage_errors(*more: str) -> Iterator[None]:
+    """Report wrong names of tables, columns and schemas as errors of the caller."""
     try:
         yield
     except DatabaseError as error:
@@ -171,10 +171,10 @@ async def search(
         ),
     ] = None,
 ) -> list[Found]:
-    """The chunks that fit a text best: by meaning, by words, or by both."""
+    """Search for the best matching chunks by meaning, by words, or by both."""
     from shiftboss.extensions.vectorizer.search import search
 
-    with _meant("42883"):
+    with _usage_errors("42883"):
         found = await search(
             admin.db,
             await admin.use(SharedAI).engine(),
@@ -191,15 +191,15 @@ def _conditions(text: str | None) -> dict[str, Any] | None:
     try:
         given = None if text is None else orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        raise UsageError(f"filter is not JSON: {error}") from error
+        raise UsageError(f"filter is not JSON: {error}", hint='write it like {"lang": "en"}') from error
     if not isinstance(given, dict | None):
-        raise UsageError("filter is not an object", hint='write it like {"lang": "en"}')
+        raise UsageError("filter is not a JSON object", hint='write it like {"lang": "en"}')
     return given
 
 
 @router.get("/vectorizers/{id}/errors", responses=responses(404))
 async def errors(id: Id, admin: At, who: Caller, limit: Limit = 100) -> list[VectorizerError]:
-    """Rows that could not be embedded, the latest first."""
+    """List the rows that could not be embedded, latest first."""
     return [
         VectorizerError.model_validate(row) for row in await admin.db.family(Vectorizers).errors(id, limit)
     ]
@@ -207,20 +207,20 @@ async def errors(id: Id, admin: At, who: Caller, limit: Limit = 100) -> list[Vec
 
 @router.post("/vectorizers/{id}/pause", responses=responses(404))
 async def pause(id: Id, admin: At, who: Caller) -> Done:
-    """It queues changes but embeds nothing."""
+    """Pause a vectorizer: changes are queued, but not embedded."""
     await admin.use(VectorizerOperations).pause_vectorizer(who, id)
     return Done(changed=[str(id)])
 
 
 @router.post("/vectorizers/{id}/resume", responses=responses(404))
 async def resume(id: Id, admin: At, who: Caller) -> Done:
-    """It embeds again."""
+    """Resume a paused or deferred vectorizer."""
     await admin.use(VectorizerOperations).resume_vectorizer(who, id)
     return Done(changed=[str(id)])
 
 
 @router.post("/vectorizers/{id}/retry", responses=responses(404))
 async def retry(id: Id, admin: At, who: Caller) -> Done:
-    """Put its failed rows back."""
+    """Put the failed rows back into the queue."""
     await admin.use(VectorizerOperations).retry_vectorizer(who, id)
     return Done(changed=[str(id)])

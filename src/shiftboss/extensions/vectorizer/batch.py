@@ -1,4 +1,4 @@
-"""What passes from stage to stage."""
+"""Data passed between the stages of the pipeline."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Step = Literal["format", "chunk", "embed", "write"]
 
 
 class Prepared(NamedTuple):
-    """A row and the texts that stand for it; none if it is gone or has nothing to say."""
+    """A row and its chunks; none if the row was deleted or its text is empty."""
 
     row: SourceRow
     chunks: list[str]
@@ -21,22 +21,22 @@ class Prepared(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """Rows with their vectors: one line of the matrix per chunk, row by row."""
+    """Rows with their vectors: one row of the matrix per chunk, in order."""
 
     rows: Sequence[Prepared]
     vectors: Vectors
 
     def halves(self) -> tuple[Embedded, Embedded]:
         middle = len(self.rows) // 2
-        lines = sum(len(each.chunks) for each in self.rows[:middle])
+        chunks = sum(len(each.chunks) for each in self.rows[:middle])
         return (
-            Embedded(self.rows[:middle], self.vectors[:lines]),
-            Embedded(self.rows[middle:], self.vectors[lines:]),
+            Embedded(self.rows[:middle], self.vectors[:chunks]),
+            Embedded(self.rows[middle:], self.vectors[chunks:]),
         )
 
 
 class Failed(NamedTuple):
-    """A row that did not get through a step."""
+    """A row that failed at a step."""
 
     row: SourceRow
     step: Step

@@ -1,4 +1,4 @@
-"""Chunk: cut a text into pieces that a model can take."""
+"""Splits texts into chunks that fit a model."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ Cut = Callable[[str], list[str]]
 SEPARATORS = ("\n\n", "\n", ". ", "? ", "! ", "; ", ", ", " ")
 HEADING = re.compile(r" {0,3}#{1,6}(\s|$)")
 FENCE = re.compile(r" {0,3}(```+|~~~+)")
-TOKENIZER = "text-embedding-3-small"  # for models that have no tokenizer here: close enough for a size
+TOKENIZER = "text-embedding-3-small"  # for models with unknown tokenizers; accurate enough for a size limit
 
 
 def chunker(vectorizer: Vectorizer) -> Cut:
-    """The vectorizer's way of cutting; an empty text gives no piece."""
-    cut = WAYS[vectorizer.chunking](vectorizer)
+    """Return the vectorizer's function that splits a text; an empty text has no chunks."""
+    cut = CHUNKERS[vectorizer.chunking](vectorizer)
     return lambda text: cut(text) if text else []
 
 
 def by_sentences(vectorizer: Vectorizer) -> Cut:
-    """As large as fits, cut where the meaning breaks best: paragraph, sentence, word."""
+    """Split at paragraphs, sentences or words, into chunks that are as large as possible."""
     splitter = TextSplitter(vectorizer.chunk_size, overlap=vectorizer.chunk_overlap)
     return _unless_it_fits(vectorizer, lambda text: list(splitter.chunks(text)))
 
 
 def by_characters(vectorizer: Vectorizer) -> Cut:
-    """Windows of equal size."""
+    """Split into windows of equal size."""
     size, overlap = vectorizer.chunk_size, vectorizer.chunk_overlap
     step = size - overlap
     return lambda text: [text[at : at + size] for at in range(0, max(len(text) - overlap, 1), step)]
 
 
 def by_tokens(vectorizer: Vectorizer) -> Cut:
-    """As by sentences, but sizes are the model's tokens."""
+    """Split like `by_sentences`, with sizes in tokens of the model."""
     splitter = _token_splitter(vectorizer)
     return lambda text: list(splitter.chunks(text))
 
@@ -50,19 +50,19 @@ def _token_splitter(vectorizer: Vectorizer) -> TextSplitter:
         return TextSplitter.from_huggingface_tokenizer_file(str(tokenizer_file()), size, overlap)
     try:
         return TextSplitter.from_tiktoken_model(vectorizer.model or TOKENIZER, size, overlap)
-    except Exception:  # the library's way of saying that it does not know the model
+    except Exception:  # the library raises a plain Exception for an unknown model
         return TextSplitter.from_tiktoken_model(TOKENIZER, size, overlap)
 
 
 def by_markdown(vectorizer: Vectorizer) -> Cut:
-    """A piece per heading with what follows it; one that is too long is cut where Markdown breaks best."""
+    """Split at headings, and long sections further by the structure of Markdown."""
     splitter = MarkdownSplitter(vectorizer.chunk_size, overlap=vectorizer.chunk_overlap)
     cut = _unless_it_fits(vectorizer, lambda text: list(splitter.chunks(text)))
     return lambda text: [piece for section in sections(text) for piece in cut(section)]
 
 
 def sections(text: str) -> Iterator[str]:
-    """What stands under each heading, the heading first. A # in a code block is no heading."""
+    """Yield the sections, each beginning with its heading. A # in a code block is not a heading."""
     lines: list[str] = []
     fence = ""
     for line in text.splitlines(keepends=True):
@@ -81,7 +81,7 @@ def _stripped(lines: Sequence[str]) -> Iterator[str]:
 
 
 def by_separators(vectorizer: Vectorizer) -> Cut:
-    """Cut at the first separator, pieces that are still too long at the next; then join what fits."""
+    """Split at the first separator, longer pieces at the next, and so on; then join small pieces."""
     separators = tuple(filter(None, vectorizer.separators or SEPARATORS))
     size, overlap = vectorizer.chunk_size, vectorizer.chunk_overlap
     return _unless_it_fits(
@@ -90,7 +90,7 @@ def by_separators(vectorizer: Vectorizer) -> Cut:
 
 
 def _pieces(text: str, separators: Sequence[str], size: int) -> Iterator[str]:
-    """Pieces of at most `size` characters, which together are the text."""
+    """Yield pieces of at most `size` characters that together are the text."""
     if len(text) <= size:
         yield text
     elif not separators:
@@ -112,7 +112,7 @@ def _joined(pieces: Iterator[str], size: int, overlap: int) -> Iterator[str]:
 
 
 def _tail(pieces: Sequence[str], most: int) -> list[str]:
-    """The last pieces that have at most so many characters."""
+    """Return the last pieces with at most `most` characters in total."""
     sizes = accumulate(len(piece) for piece in reversed(pieces))
     count = sum(1 for size in sizes if size <= most)
     return list(pieces[len(pieces) - count :])
@@ -122,7 +122,7 @@ def _unless_it_fits(vectorizer: Vectorizer, cut: Cut) -> Cut:
     return lambda text: [text] if len(text) <= vectorizer.chunk_size else cut(text)
 
 
-WAYS: dict[str, Callable[[Vectorizer], Cut]] = {
+CHUNKERS: dict[str, Callable[[Vectorizer], Cut]] = {
     "sentences": by_sentences,
     "characters": by_characters,
     "separators": by_separators,

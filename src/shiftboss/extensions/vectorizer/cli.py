@@ -1,14 +1,13 @@
-"""`shiftboss vectorizer`: embeddings that follow your tables."""
+"""`shiftboss vectorizer`: manage vectorizers, search, and run their workers."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from shiftboss.cli.output import LogLevel
+from shiftboss.cli.output import LogLevel, ask
 from shiftboss.cli.vectorizer_options import conditions, index_options, seconds
 from shiftboss.extensions.ai.settings import AISettings
 from shiftboss.extensions.vectorizer.settings import VectorizerSettings
@@ -18,9 +17,8 @@ if TYPE_CHECKING:
     from shiftboss.db import Database
 
 app = typer.Typer(
-    help="Vectorizers: embeddings that follow your tables.", add_completion=False, no_args_is_help=True
+    help="Vectorizers: keep embeddings of tables up to date.", add_completion=False, no_args_is_help=True
 )
-ResultT = TypeVar("ResultT")
 Name = Annotated[str, typer.Argument(metavar="VECTORIZER", help="its name or id")]
 OneOrAll = Annotated[str | None, typer.Argument(metavar="VECTORIZER", help="its name or id; default: all")]
 Columns = Annotated[list[str] | None, typer.Option("--column", "-c", help="embed this column; repeatable")]
@@ -28,29 +26,31 @@ Template = Annotated[str | None, typer.Option(help="like '$title: $body', or wit
 Chunking = Annotated[
     str | None, typer.Option(help="sentences, characters, separators, tokens, markdown or none")
 ]
-ChunkSize = Annotated[int | None, typer.Option(min=1, help="most characters (or tokens) in a chunk")]
-ChunkOverlap = Annotated[int | None, typer.Option(min=0, help="overlap of chunks (characters or tokens)")]
+ChunkSize = Annotated[int | None, typer.Option(min=1, help="maximum characters (or tokens) per chunk")]
+ChunkOverlap = Annotated[int | None, typer.Option(min=0, help="chunk overlap (characters or tokens)")]
 Separators = Annotated[
     list[str] | None,
-    typer.Option("--separator", help="for chunking by separators; repeatable, coarsest first"),
+    typer.Option("--separator", help="separator for chunking by separators; repeatable, coarsest first"),
 ]
 Provider = Annotated[str | None, typer.Option(help="local, openai, azure or ollama")]
-Model = Annotated[str | None, typer.Option(help="default: the provider's own")]
-Dimensions = Annotated[int | None, typer.Option(min=1, help="default: the model's own, where it is known")]
-BaseUrl = Annotated[str | None, typer.Option(help="another server of the provider's kind")]
+Model = Annotated[str | None, typer.Option(help="default: the provider's default")]
+Dimensions = Annotated[int | None, typer.Option(min=1, help="default: the model's own, if known")]
+BaseUrl = Annotated[str | None, typer.Option(help="another server with the provider's protocol")]
 ApiKeyName = Annotated[
-    str | None, typer.Option(help="environment variable of the workers that holds the key")
+    str | None, typer.Option(help="environment variable with the API key, set for the workers")
 ]
 Index = Annotated[str | None, typer.Option("--index", help="hnsw, ivfflat or none")]
 IndexOpclass = Annotated[str | None, typer.Option(help="like vector_cosine_ops or halfvec_l2_ops")]
 IndexOption = Annotated[
     list[str] | None, typer.Option("--index-option", help="m=16, ef_construction=64 or lists=100; repeatable")
 ]
-IndexMinRows = Annotated[int | None, typer.Option(min=0, help="build the index from so many vectors on")]
-TextSearch = Annotated[str | None, typer.Option(help="index words for full-text search, like english")]
-Schedule = Annotated[str | None, typer.Option(help="work at most once in this time, like '1 hour'")]
-BatchSize = Annotated[int | None, typer.Option(min=1, help="rows at a time")]
-Concurrency = Annotated[int | None, typer.Option(min=1, help="provider calls at a time")]
+IndexMinRows = Annotated[
+    int | None, typer.Option(min=0, help="number of vectors at which the index is built")
+]
+TextSearch = Annotated[str | None, typer.Option(help="language of a full-text index, like english")]
+Schedule = Annotated[str | None, typer.Option(help="minimum time between runs, like '1 hour'")]
+BatchSize = Annotated[int | None, typer.Option(min=1, help="rows per batch")]
+Concurrency = Annotated[int | None, typer.Option(min=1, help="concurrent provider calls")]
 
 
 @app.command()
@@ -78,10 +78,12 @@ def create(
     schedule: Schedule = None,
     batch_size: BatchSize = None,
     concurrency: Concurrency = None,
-    existing: Annotated[bool, typer.Option(help="embed the rows that are there already")] = True,
-    if_not_exists: Annotated[bool, typer.Option("--if-not-exists")] = False,
+    existing: Annotated[bool, typer.Option(help="embed existing rows")] = True,
+    if_not_exists: Annotated[
+        bool, typer.Option("--if-not-exists", help="do nothing if a vectorizer of that name exists")
+    ] = False,
 ) -> None:
-    """Make a vectorizer over a table with a primary key."""
+    """Create a vectorizer for a table with a primary key."""
     options = {
         "name": name, "columns": column, "template": template, "chunking": chunking, "chunk_size": chunk_size,
         "chunk_overlap": chunk_overlap, "separators": separator, "provider": provider, "model": model,
@@ -92,7 +94,7 @@ def create(
         "batch_size": batch_size, "concurrency": concurrency, "enqueue_existing": existing,
         "if_not_exists": if_not_exists,
     }  # fmt: skip
-    made = _with_database(lambda db: _create(db, source, options))
+    made = ask(lambda db: _create(db, source, options))
     typer.echo(f"vectorizer {made['id']} {made['name']}: {made['pending']} rows to embed")
     typer.echo(
         f"vectors in {made['target_table']}, joined with {made['source_table']} in {made['target_view']}"
@@ -127,7 +129,7 @@ def update(
     batch_size: BatchSize = None,
     concurrency: Concurrency = None,
 ) -> None:
-    """Change a vectorizer. If the vectors change, new ones are made while the old ones go on serving."""
+    """Change a vectorizer. If vectors change, searches use the old ones until all new ones are ready."""
     options = {
         "columns": column, "template": template, "chunking": chunking, "chunk_size": chunk_size,
         "chunk_overlap": chunk_overlap, "separators": separator, "provider": provider, "model": model,
@@ -136,40 +138,42 @@ def update(
         "index_min_rows": index_min_rows, "text_search": text_search,
         "index_method": index, "schedule": schedule, "batch_size": batch_size, "concurrency": concurrency,
     }  # fmt: skip
-    _with_database(lambda db: db.family(Vectorizers).update(which, **options))
+    ask(lambda db: db.family(Vectorizers).update(which, **options))
     status(which)
 
 
 @app.command(name="list")
 def list_() -> None:
-    """Show every vectorizer in a line."""
+    """Show all vectorizers, one per line."""
     status(None)
 
 
 @app.command()
 def status(
     which: OneOrAll = None,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="keep showing until Ctrl-C")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="refresh until Ctrl-C")] = False,
 ) -> None:
-    """How they stand: state, rows waiting and failed, rate and time left."""
+    """Show the state of vectorizers: pending and failed rows, rate and time left."""
     from rich.console import Console
 
     from shiftboss.extensions.vectorizer.cli_view import status_table, watch_status
 
     if watch:
-        _with_database(lambda db: watch_status(lambda: db.family(Vectorizers).status(which)))
+        ask(lambda db: watch_status(lambda: db.family(Vectorizers).status(which)))
         return
-    Console().print(status_table(_with_database(lambda db: db.family(Vectorizers).status(which))))
+    Console().print(status_table(ask(lambda db: db.family(Vectorizers).status(which))))
 
 
 @app.command()
-def errors(which: OneOrAll = None, limit: Annotated[int, typer.Option(min=1)] = 50) -> None:
-    """Rows that could not be embedded: at which step, and why."""
+def errors(
+    which: OneOrAll = None, limit: Annotated[int, typer.Option(min=1, help="maximum number of rows")] = 50
+) -> None:
+    """Show the rows that could not be embedded, with the step and the reason."""
     from rich.console import Console
 
     from shiftboss.extensions.vectorizer.cli_view import error_table
 
-    rows = _with_database(lambda db: db.family(Vectorizers).errors(which, limit))
+    rows = ask(lambda db: db.family(Vectorizers).errors(which, limit))
     if rows:
         Console().print(error_table(rows))
     else:
@@ -179,47 +183,48 @@ def errors(which: OneOrAll = None, limit: Annotated[int, typer.Option(min=1)] = 
 @app.command()
 def retry(which: Name) -> None:
     """Put the failed rows back into the queue."""
-    typer.echo(f"{_with_database(lambda db: db.family(Vectorizers).retry(which))} rows are tried again")
+    typer.echo(f"{ask(lambda db: db.family(Vectorizers).retry(which))} failed rows queued again")
 
 
 @app.command()
 def pause(which: Name) -> None:
-    """Let changes queue up without embedding them."""
-    _with_database(lambda db: db.family(Vectorizers).pause(which))
-    typer.echo(f"{which} is paused")
+    """Pause a vectorizer: changes are queued, but not embedded."""
+    ask(lambda db: db.family(Vectorizers).pause(which))
+    typer.echo(f"{which} paused")
 
 
 @app.command()
 def resume(which: Name) -> None:
-    """Go on at once, whatever held it back."""
-    _with_database(lambda db: db.family(Vectorizers).resume(which))
-    typer.echo(f"{which} goes on")
+    """Resume a vectorizer at once, even if it is paused, deferred or waiting for its schedule."""
+    ask(lambda db: db.family(Vectorizers).resume(which))
+    typer.echo(f"{which} resumed")
 
 
 @app.command()
 def drop(
     which: Name,
-    everything: Annotated[bool, typer.Option("--all", help="the vectors and the view as well")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="also drop the vectors and the view")] = False,
 ) -> None:
-    """Stop following the table."""
-    _with_database(lambda db: db.family(Vectorizers).drop(which, everything))
-    typer.echo(f"{which} is gone{', and its vectors with it' if everything else '; its vectors stay'}")
+    """Drop a vectorizer: changes of its table are no longer embedded."""
+    ask(lambda db: db.family(Vectorizers).drop(which, everything))
+    typer.echo(f"{which} dropped{' with its vectors' if everything else '; its vectors remain'}")
 
 
 @app.command()
 def search(
     which: Name,
-    question: Annotated[str, typer.Argument(help="what to look for")],
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1)] = 5,
+    question: Annotated[str, typer.Argument(help="the text to search for")],
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="maximum number of results")] = 5,
     mode: Annotated[
         Literal["vector", "hybrid", "text"],
-        typer.Option(help="by meaning, by meaning and words, or by words"),
+        typer.Option(help="search by meaning, by meaning and words, or by words"),
     ] = "vector",
     filter: Annotated[
-        list[str] | None, typer.Option("--filter", "-f", help="like lang=en or 'hits>=5'; repeatable")
+        list[str] | None,
+        typer.Option("--filter", "-f", help="condition like lang=en or 'hits>=5'; repeatable"),
     ] = None,
 ) -> None:
-    """Find the chunks that fit a text best."""
+    """Search for the chunks that match a text best."""
     from rich.console import Console
 
     from shiftboss.extensions.vectorizer.cli_view import found_table
@@ -233,24 +238,24 @@ def search(
 def worker(
     which: Annotated[
         list[str] | None,
-        typer.Option("--vectorizer", "-i", help="work at this one only (name or id); repeatable"),
+        typer.Option("--vectorizer", "-i", help="only this vectorizer (name or id); repeatable"),
     ] = None,
     concurrency: Annotated[
         int | None,
-        typer.Option("--concurrency", "-c", min=1, help="provider calls at a time, per vectorizer"),
+        typer.Option("--concurrency", "-c", min=1, help="concurrent provider calls per vectorizer"),
     ] = None,
     poll_interval: Annotated[
-        str | None, typer.Option(help="time between looks for work, like 5s or 1m; default: vectorizer.poll")
+        str | None, typer.Option(help="time between polls, like 5s or 1m; default: vectorizer.poll")
     ] = None,
-    once: Annotated[bool, typer.Option("--once", help="end when nothing is due, as for cron")] = False,
+    once: Annotated[bool, typer.Option("--once", help="exit when nothing is due, for cron")] = False,
     log_level: LogLevel = "info",
 ) -> None:
-    """Embed changed rows in a process of its own, without the fleet."""
+    """Embed changed rows in this process, without the fleet."""
     from shiftboss.lifecycle.logs import configure_logs
 
     configure_logs(log_level)
     poll = None if poll_interval is None else seconds(poll_interval)
-    failures = _with_database(lambda db: _work(db, once, which, concurrency, poll))
+    failures = ask(lambda db: _work(db, once, which, concurrency, poll))
     for name, error in failures.items():
         typer.echo(f"error: {name}: {error}", err=True)
     raise typer.Exit(1 if once and failures else 0)
@@ -292,29 +297,16 @@ async def _work(
 
 @app.command()
 def feed() -> None:
-    """Turn changed rows into tasks for workers of `shiftboss.extensions.vectorizer.handlers:handlers`."""
+    """Enqueue tasks for changed rows, for workers of `shiftboss.extensions.vectorizer.handlers:handlers`."""
 
     async def run(db: Database) -> None:
-        from shiftboss.extensions.vectorizer.feeder import Feeder
+        from shiftboss.extensions.vectorizer.feeder import companion
         from shiftboss.lifecycle.signals import stop_on_signals
         from shiftboss.model.settings import Settings
 
-        settings = Settings.load()
-        feeder = Feeder(
-            db, poll=VectorizerSettings.of(settings).poll, listen_url=settings.database.direct_url
-        )
+        feeder = companion(db, Settings.load())
         with stop_on_signals(feeder.request_stop):
             await feeder.start()
             await feeder.wait()
 
-    _with_database(run)
-
-
-def _with_database(use: Callable[[Database], Awaitable[ResultT]]) -> ResultT:
-    async def run() -> ResultT:
-        from shiftboss.db import Database
-
-        async with await Database.open() as db:
-            return await use(db)
-
-    return asyncio.run(run())
+    ask(run)

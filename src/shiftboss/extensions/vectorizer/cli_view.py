@@ -1,4 +1,4 @@
-"""How vectorizers look on a terminal."""
+"""Renders vectorizers on a terminal."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def status_table(
 
 
 async def watch_status(look: Callable[[], Awaitable[Rows]]) -> None:
-    """Show until interrupted; a bar runs from the most rows seen waiting down to none."""
+    """Refresh the status until interrupted. A bar shows progress since the highest number of pending rows."""
     most: dict[int, int] = {}
 
     def bar(row: dict[str, Any]) -> RenderableType:
@@ -70,7 +70,7 @@ def _reasons(rows: Rows) -> Iterable[str]:
     for row in rows:
         if row["state"] == "deferred":
             until = f"{row['deferred_until']:%H:%M:%S}"
-            yield f"[yellow]{escape(row['name'])}[/] waits until {until}: {escape(row['defer_reason'])}"
+            yield f"[yellow]{escape(row['name'])}[/] is deferred until {until}: {escape(row['defer_reason'])}"
         if row["index_state"].endswith("%"):
             yield f"[cyan]{escape(row['name'])}[/] {row['index_state']}"
 

@@ -1,7 +1,7 @@
-"""Embed: one provider call per batch; a batch that is refused is halved until the culprit stands alone.
+"""Embeds batches with one provider call each. A rejected batch is halved until the bad text is found.
 
-Trouble with the provider never costs a row a try. A refusal counts against a text only if the provider
-answers a harmless one at the same time; an answer that cannot be read never does.
+Provider failures never spend an attempt of a row. A rejection counts against a text only if the provider
+embeds a harmless text at the same time; an unreadable answer never counts.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from shiftboss.extensions.vectorizer.batch import Embedded, Failed, Prepared
 from shiftboss.extensions.vectorizer.model import SourceRow, Vectorizer
 from shiftboss.model.errors import ConfigError, Defer, ShiftbossError
 
-PATIENCE = 30.0  # seconds a vectorizer rests whose provider is in trouble
+DEFER_SECONDS = 30.0  # for which a vectorizer is deferred when its provider fails
 HARMLESS = "A short sentence about nothing in particular."
 
 
 class Embedder(Protocol):
-    """`AI` is one."""
+    """The part of `AI` that embeds."""
 
     async def embed(
         self,
@@ -38,8 +38,8 @@ class Embedder(Protocol):
 
 
 @dataclass(slots=True)
-class Answered:
-    """What became of a batch. With `trouble`, the rows in `held` were not tried."""
+class Result:
+    """The result of a batch. With `trouble`, the rows in `held` were not embedded and spend no attempt."""
 
     embedded: list[Embedded] = field(default_factory=list)
     failed: list[Failed] = field(default_factory=list)
@@ -54,30 +54,30 @@ class Answered:
 
 
 class Embed:
-    """One vectorizer's way to its provider."""
+    """Embeds the texts of one vectorizer."""
 
     def __init__(self, vectorizer: Vectorizer, embedder: Embedder) -> None:
         self._vectorizer = vectorizer
         self._embedder = embedder
         self._dimensions = vectorizer.dimensions if vectorizer.send_dimensions else None
 
-    async def batch(self, rows: Sequence[Prepared]) -> Answered:
-        """Every row comes back: embedded, failed, or held with the provider's trouble."""
-        answered = Answered()
+    async def batch(self, rows: Sequence[Prepared]) -> Result:
+        """Return each row as embedded, failed, or held because of a provider failure."""
+        result = Result()
         if not any(each.chunks for each in rows):
             none = np.zeros((0, self._vectorizer.dimensions), dtype=np.float32)
-            answered.embedded.append(Embedded(rows, none))
-            return answered
+            result.embedded.append(Embedded(rows, none))
+            return result
         try:
-            await self._whole(rows, answered)
+            await self._whole(rows, result)
         except Defer as trouble:
-            answered.hold(rows, trouble)
+            result.hold(rows, trouble)
         except ProviderError as error:
-            await self._after_refusal(rows, answered, error)
-        return answered
+            await self._after_refusal(rows, result, error)
+        return result
 
     async def queries(self, texts: Sequence[str]) -> list[Sequence[float] | ShiftbossError]:
-        """Vectors of several questions by one call, or what is wrong with each: one may be at fault."""
+        """Embed queries in one call, and return the vector or the error of each."""
         if len(texts) > 1:
             try:
                 return list((await self._ask(texts)).vectors)
@@ -89,74 +89,72 @@ class Embed:
             return [trouble]
 
     async def query(self, text: str) -> Embeddings:
-        """A question's vector, from the model that made the vectorizer's own."""
+        """Embed a query with the vectorizer's model."""
         try:
             return await self._ask([text])
         except ProviderError:
             await self._check_provider()
             return await self._ask([text])
 
-    async def _after_refusal(
-        self, rows: Sequence[Prepared], answered: Answered, error: ProviderError
-    ) -> None:
+    async def _after_refusal(self, rows: Sequence[Prepared], result: Result, error: ProviderError) -> None:
         sent = self._dimensions
         try:
             await self._check_provider()
         except Defer as trouble:
-            answered.hold(rows, trouble)
+            result.hold(rows, trouble)
             return
         if self._dimensions == sent:
-            await self._split(rows, answered, error)
+            await self._split(rows, result, error)
         else:
-            await self._part(rows, answered)
+            await self._part(rows, result)
 
-    async def _part(self, rows: Sequence[Prepared], answered: Answered) -> None:
-        if answered.stopped and answered.trouble is not None:
-            answered.hold(rows, answered.trouble)
+    async def _part(self, rows: Sequence[Prepared], result: Result) -> None:
+        if result.stopped and result.trouble is not None:
+            result.hold(rows, result.trouble)
             return
         try:
-            await self._whole(rows, answered)
+            await self._whole(rows, result)
         except Defer as trouble:
-            answered.hold(rows, trouble)
+            result.hold(rows, trouble)
         except ProviderError as error:
-            await self._split(rows, answered, error)
+            await self._split(rows, result, error)
 
-    async def _split(self, rows: Sequence[Prepared], answered: Answered, error: ProviderError) -> None:
-        """The provider is well: it is one of these texts. Alone, one that is refused costs its row a try."""
+    async def _split(self, rows: Sequence[Prepared], result: Result, error: ProviderError) -> None:
+        """Find the rejected text by halving: the provider works. A text rejected on its own fails its row."""
         if len(rows) > 1:
             middle = len(rows) // 2
-            await self._part(rows[:middle], answered)
-            await self._part(rows[middle:], answered)
+            await self._part(rows[:middle], result)
+            await self._part(rows[middle:], result)
         elif error.of_request:
-            answered.failed.append(Failed(rows[0].row, "embed", str(error)))
+            result.failed.append(Failed(rows[0].row, "embed", str(error)))
         else:
-            answered.hold(rows, Defer(str(error), PATIENCE), stop=False)
+            result.hold(rows, Defer(str(error), DEFER_SECONDS), stop=False)
 
-    async def _whole(self, rows: Sequence[Prepared], answered: Answered) -> None:
+    async def _whole(self, rows: Sequence[Prepared], result: Result) -> None:
         made = await self._ask([chunk for each in rows for chunk in each.chunks])
         embedded = Embedded(rows, made.vectors)
         if not np.isfinite(made.vectors).all():
             await self._check_provider()
-        self._sound(embedded, answered)
+        self._keep_finite(embedded, result)
 
     async def _check_provider(self) -> None:
         """Raise `Defer` if the provider does not embed a harmless text either.
 
-        Some servers refuse every request that asks for dimensions: those are asked without from now on.
+        Some servers reject every request with `dimensions`: stop sending the parameter to them.
         """
         try:
             made = await self._ask([HARMLESS])
         except ProviderError as error:
             if self._dimensions is None:
-                raise Defer(str(error), PATIENCE, hint=error.hint) from error
+                raise Defer(str(error), DEFER_SECONDS, hint=error.hint) from error
             self._dimensions = None
             await self._check_provider()
             return
         if not np.isfinite(made.vectors).all():
-            raise Defer(f"{made.provider}: the vectors have elements that are not numbers", PATIENCE)
+            raise Defer(f"{made.provider}: the vectors contain NaN or infinity", DEFER_SECONDS)
 
     async def _ask(self, texts: Sequence[str]) -> Embeddings:
-        """Raises `Defer` for the provider's trouble, `ProviderError` where a text may be to blame."""
+        """Embed the texts. Raises `Defer` for provider failures, `ProviderError` if a text may be bad."""
         try:
             made = await self._embedder.embed(
                 texts, self._vectorizer.model, self._vectorizer.provider, **self._options()
@@ -164,13 +162,13 @@ class Embed:
         except (ProviderError, ConfigError) as error:
             if isinstance(error, ProviderError) and (error.of_request or _unreadable(error)):
                 raise
-            raise Defer(str(error), PATIENCE, hint=error.hint) from error
+            raise Defer(str(error), DEFER_SECONDS, hint=error.hint) from error
         if made.dimensions != self._vectorizer.dimensions:
             raise Defer(
-                f"{made.provider}: {made.model} gives {made.dimensions} dimensions, "
+                f"{made.provider}: {made.model} returns {made.dimensions} dimensions, "
                 f"the vectorizer has {self._vectorizer.dimensions}",
-                PATIENCE,
-                hint=f"ai.update_vectorizer({self._vectorizer.id}, dimensions => {made.dimensions})",
+                DEFER_SECONDS,
+                hint=f"SELECT ai.update_vectorizer({self._vectorizer.id}, dimensions => {made.dimensions})",
             )
         return made
 
@@ -182,20 +180,20 @@ class Embed:
         }
         return {name: value for name, value in options.items() if value is not None}
 
-    def _sound(self, made: Embedded, answered: Answered) -> None:
-        """Sort out rows with a vector that is no vector: PostgreSQL would refuse the whole batch for it."""
+    def _keep_finite(self, made: Embedded, result: Result) -> None:
+        """Fail rows with NaN or infinity in a vector, for which PostgreSQL would reject the whole batch."""
         if np.isfinite(made.vectors).all():
-            answered.embedded.append(made)
+            result.embedded.append(made)
         elif len(made.rows) == 1:
-            reason = "the vector has elements that are not numbers"
-            answered.failed.append(Failed(made.rows[0].row, "embed", reason))
+            reason = "the vector contains NaN or infinity"
+            result.failed.append(Failed(made.rows[0].row, "embed", reason))
         else:
             for half in made.halves():
-                self._sound(half, answered)
+                self._keep_finite(half, result)
 
 
 def _unreadable(error: ProviderError) -> bool:
-    """The answer was no answer: a login page, half a document, too few vectors."""
+    """Whether the response was not a valid answer, such as a login page, or had too few vectors."""
     return isinstance(error, Malformed) or (
         isinstance(error, Exhausted) and any(isinstance(each, Malformed) for each in error.errors)
     )

@@ -1,4 +1,4 @@
-"""The feeder: turns changed rows into tasks of the fleet. Any number may run; no task is doubled."""
+"""Enqueues tasks for vectorizers with changed rows. Several feeders can run: tasks are deduplicated."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ log = get_logger(__name__)
 
 
 class Feeder(Service):
-    """Looks when a table has changed, and every `poll` seconds for what no notification told of."""
+    """Enqueues tasks on every notification of a change, and every `poll` seconds."""
 
     def __init__(self, db: Database, *, poll: float = 5.0, listen_url: str | None = None) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class Feeder(Service):
         self._wake = asyncio.Event()
 
     async def run(self) -> None:
-        ear = asyncio.create_task(self._hear(), name="feeder ear")
+        listener = asyncio.create_task(self._listen(), name="feeder listener")
         self.ready()
         try:
             while not self.stopping.is_set():
@@ -39,19 +39,19 @@ class Feeder(Service):
                 try:
                     await self._db.family(Vectorizers).enqueue()
                 except DatabaseError as error:
-                    log.warning("could not feed the fleet with vectorizer work", reason=error.message)
+                    log.warning("cannot enqueue vectorizer tasks", reason=error.message)
                 await sleep(self._poll, self._wake, self.stopping)
         finally:
-            ear.cancel()
+            listener.cancel()
             with suppress(asyncio.CancelledError):
-                await ear
+                await listener
 
-    async def _hear(self) -> None:
+    async def _listen(self) -> None:
         async for _ in listen(self._listen_url, [CHANNEL]):
             self._wake.set()
 
 
 def companion(db: Database, settings: Settings) -> Feeder:
-    """A feeder as the settings want it."""
+    """Return a feeder with the settings of this process."""
     poll = VectorizerSettings.of(settings).poll
     return Feeder(db, poll=poll, listen_url=settings.database.direct_url)

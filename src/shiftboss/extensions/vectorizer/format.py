@@ -1,4 +1,4 @@
-"""Format: from a row's columns to its text, and from a chunk to what is embedded."""
+"""Formats the columns of a row as text, and its chunks with the template."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shiftboss.extensions.vectorizer.model import SourceRow, Vectorizer
 
 
 class ColumnTemplate(Template):
-    """`$column`, or `${any column}` in braces; `$$` is a dollar sign."""
+    """A template with `$column` or `${any column}`; `$$` is a dollar sign."""
 
     idpattern = r"[A-Za-z_]\w*"
     braceidpattern = r"[^}]+"
@@ -18,7 +18,7 @@ class ColumnTemplate(Template):
 
 
 class Format:
-    """Columns give the text to cut into chunks, a template then dresses each; alone it gives the text."""
+    """Formats rows. With columns, the template wraps each chunk; without, it makes the whole text."""
 
     def __init__(self, vectorizer: Vectorizer) -> None:
         self._names = vectorizer.watched
@@ -26,15 +26,15 @@ class Format:
         self._template = None if vectorizer.template is None else ColumnTemplate(vectorizer.template)
 
     def text(self, row: SourceRow) -> str:
-        """What is to be cut into chunks."""
+        """Return the text to split into chunks."""
         values = self._values(row)
         if self._columns is None:
             assert self._template is not None
             return self._template.safe_substitute(values).strip() if any(values.values()) else ""
         return "\n".join(text for name in self._columns if (text := values[name].strip()))
 
-    def dress(self, chunk: str, row: SourceRow) -> str:
-        """A chunk as it is embedded."""
+    def wrap(self, chunk: str, row: SourceRow) -> str:
+        """Return the chunk as it is embedded, in the template if there is one."""
         if self._columns is None or self._template is None:
             return chunk
         return self._template.safe_substitute(self._values(row), chunk=chunk)

@@ -1,4 +1,4 @@
-"""Vectorizer work on the fleet: a task per vectorizer that has work, supervised and visible."""
+"""Task handlers that run vectorizers on the fleet."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from shiftboss.worker.context import Context
 from shiftboss.worker.handlers import Handlers
 
 TASK = "vectorizer.run"
-QUESTIONS = Batch(max_size=100, max_wait=0.02)  # somebody waits for the answers
+QUESTIONS = Batch(max_size=100, max_wait=0.02)  # short, because a client waits for the answer
 handlers = Handlers()
 tracking.COUNT_THEMSELVES.add(TASK)
 
 
 @handlers.task("vectorizer.answer", queue="vectorizer", max_attempts=3, backoff=1.0, batch=QUESTIONS)
 async def answer(questions: list[int], db: Database = inject) -> list[bool | Exception]:
-    """Embed questions that were asked with SQL alone, many in one call; whether each was still open."""
+    """Embed queries of `ai.embed_query`, and return whether each was still open."""
     async with await AI.open(AISettings.of(Settings.load()), db) as ai:
         errors = await answer_queries(db, ai, ids=questions)
     return [GiveUp(str(errors[id])) if errors.get(id) else id in errors for id in questions]
@@ -36,7 +36,7 @@ async def answer(questions: list[int], db: Database = inject) -> list[bool | Exc
 
 @handlers.task(TASK, queue="vectorizer", max_attempts=3, backoff=5.0)
 async def run_vectorizer(ctx: Context, vectorizer_id: int) -> dict[str, Any]:
-    """Work at one vectorizer for a while; what is left gets another task."""
+    """Run a vectorizer for up to `vectorizer.run_seconds`. Remaining rows get another task."""
     settings = Settings.load()
     vectorizer = await ctx.db.family(Vectorizers).begin(vectorizer_id)
     if vectorizer is None:

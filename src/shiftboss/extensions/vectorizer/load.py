@@ -1,4 +1,4 @@
-"""Load: claim changed rows ahead of need, and hand them out a batch at a time to whichever lane asks."""
+"""Claims changed rows ahead of time and hands them out to the lanes in batches."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from shiftboss.extensions.vectorizer.store import Vectorizers
 if TYPE_CHECKING:
     from shiftboss.db import Database
 
-MOST_ROWS = 2048  # claimed at once: few round trips, and little to take over from a worker that dies
-MOST_CHARACTERS = 8_000_000  # claimed at once, as far as the rows before told; half of it in a batch
+MAX_ROWS = 2048  # per claim: few round trips, and not many rows to wait for if the worker dies
+MAX_CHARACTERS = 8_000_000  # per claim, estimated from earlier rows; at most half of it per batch
 
 
 class Load:
-    """Dry once there was nothing to claim, or once it is closed."""
+    """The claimed rows of a run. It is `dry` when there is nothing left to claim, or when it is closed."""
 
     def __init__(self, db: Database, vectorizer: Vectorizer, lease: float) -> None:
         self._db = db
@@ -30,15 +30,15 @@ class Load:
         self._ready: deque[list[SourceRow]] = deque()
         self._fresh_until = 0.0
         size = vectorizer.batch_size
-        self._rows = size  # at first, so that the first call is made soon; then twice as many each time
-        self._most_rows = size * min(vectorizer.concurrency, max(1, MOST_ROWS // size))
+        self._rows = size  # small at first, so that the first call starts early; doubled with each claim
+        self._max_rows = size * min(vectorizer.concurrency, max(1, MAX_ROWS // size))
         self.dry = False
 
     def close(self) -> None:
         self.dry = True
 
     async def batch(self) -> list[SourceRow]:
-        """The next rows; empty when there are none."""
+        """Return the next batch of rows; empty if there are none."""
         async with self._turn:
             while not self.dry:
                 if not self._ready:
@@ -48,14 +48,14 @@ class Load:
             return []
 
     async def give_back(self) -> None:
-        """What was claimed and not handed out is free for others."""
+        """Release the rows that were claimed but not handed out."""
         rows = [row for batch in self._ready for row in batch]
         self._ready.clear()
         if rows:
             await self._db.family(Vectorizers).release(self._vectorizer.id, rows)
 
     async def _still_held(self, rows: list[SourceRow]) -> list[SourceRow]:
-        """Rows that have waited here for long may have lapsed, and be another's by now."""
+        """Return the rows whose claim is still valid; claims may have expired while the rows waited here."""
         if time.monotonic() < self._fresh_until:
             return rows
         return await self._db.family(Vectorizers).extend(self._vectorizer.id, rows, self._lease)
@@ -64,17 +64,17 @@ class Load:
         rows = await self._db.family(Vectorizers).claim(self._vectorizer.id, self._rows, self._lease)
         self._ready.extend(cut(rows, self._vectorizer.batch_size))
         self._fresh_until = time.monotonic() + self._lease.total_seconds() / 3
-        fitting = MOST_CHARACTERS * len(rows) // (sum(map(length, rows)) or 1)
-        self._rows = max(1, min(2 * self._rows, self._most_rows, fitting))
+        fitting = MAX_CHARACTERS * len(rows) // (sum(map(length, rows)) or 1)
+        self._rows = max(1, min(2 * self._rows, self._max_rows, fitting))
         self.dry = self.dry or not rows
 
 
 def cut(rows: Iterable[SourceRow], size: int) -> Iterator[list[SourceRow]]:
-    """Batches of at most `size` rows, fewer where they are long."""
+    """Yield batches of at most `size` rows, fewer if the rows are long."""
     batch: list[SourceRow] = []
     characters = 0
     for row in rows:
-        if batch and (len(batch) == size or characters + length(row) > MOST_CHARACTERS // 2):
+        if batch and (len(batch) == size or characters + length(row) > MAX_CHARACTERS // 2):
             yield batch
             batch, characters = [], 0
         batch.append(row)

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 async def vectorizers(db: Database) -> list[Metric]:
-    """How far each vectorizer is behind; of rows that wait, at most 10,000 are counted."""
-    pending = GaugeMetricFamily("vectorizer_pending", "Rows that wait, up to 10000", labels=["vectorizer"])
+    """Return the pending rows (up to 10,000) and the lag of each vectorizer."""
+    pending = GaugeMetricFamily("vectorizer_pending", "Pending rows, up to 10000", labels=["vectorizer"])
     lag = GaugeMetricFamily(
-        "vectorizer_lag_seconds", "How long the first waiting row has been due", labels=["vectorizer"]
+        "vectorizer_lag_seconds", "Seconds since the oldest pending row became due", labels=["vectorizer"]
     )
     for row in await db.family(Vectorizers).lag():
         pending.add_metric([row["name"]], row["pending"])

@@ -1,4 +1,4 @@
-"""Vectorizers: what is embedded and how, and the rows on their way."""
+"""The settings of a vectorizer and its claimed rows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ IndexMethod = Literal["hnsw", "ivfflat", "none"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vectorizer:
-    """What a worker must know of a row of `ai.vectorizer`."""
+    """The columns of `ai.vectorizer` that a worker needs."""
 
     id: int
     name: str
@@ -39,13 +39,13 @@ class Vectorizer:
 
     @property
     def counted_as(self) -> int:
-        """A replacement works for the vectorizer whose place it will take."""
+        """The id that progress is counted for: a replacement counts for the vectorizer it replaces."""
         return self.replaces or self.id
 
 
 @dataclass(slots=True)
 class SourceRow:
-    """A claimed row: the claim's identity (extending it changes `tid`), and the watched columns as text."""
+    """A claimed row. `tid` and `ticket` identify the claim (extending it changes `tid`)."""
 
     tid: str
     ticket: int

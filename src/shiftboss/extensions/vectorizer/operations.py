@@ -13,12 +13,12 @@ class VectorizerOperations(Audited):
     """Create, change, pause, retry and drop vectorizers."""
 
     async def create_vectorizer(self, who: Principal, source: str, options: dict[str, Any]) -> int:
-        """Let embeddings follow a table; the id."""
+        """Create a vectorizer for a table and return its id."""
         async with self._recorded(who, Role.OPERATOR, "vectorizer.create", source, **options):
             return await self._db.family(Vectorizers).create(source, **options)
 
     async def update_vectorizer(self, who: Principal, id: int, options: dict[str, Any]) -> int:
-        """Change what is given; the id of what works at the change."""
+        """Change settings and return the id of the vectorizer, or of its replacement if vectors change."""
         async with self._recorded(who, Role.OPERATOR, "vectorizer.update", id, **options):
             return await self._db.family(Vectorizers).update(id, **options)
 
@@ -35,6 +35,6 @@ class VectorizerOperations(Audited):
             return await self._db.family(Vectorizers).retry(id)
 
     async def drop_vectorizer(self, who: Principal, id: int, everything: bool = False) -> None:
-        """Take it away; the embeddings that it made stay, unless `everything` is to go."""
+        """Drop a vectorizer; with `everything`, its vectors and view as well."""
         async with self._recorded(who, Role.OPERATOR, "vectorizer.drop", id, everything=everything or None):
             await self._db.family(Vectorizers).drop(id, everything)

@@ -1,4 +1,4 @@
-"""Vectorizers: how far each is, what it could not embed, how it is set, and search by meaning."""
+"""The pages of vectorizers: progress, errors, settings and search."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from shiftboss.extensions.vectorizer.search import Mode
 from shiftboss.extensions.vectorizer.store import Vectorizers
 from shiftboss.model.errors import NotFound, UsageError
 
-WAYS = ("cosine", "l2", "ip", "l1")
+DISTANCES = ("cosine", "l2", "ip", "l1")
 CHOICES: Context = {
     "chunkings": {
         "sentences": "sentences", "markdown": "Markdown headings", "separators": "separators",
         "tokens": "tokens", "characters": "characters", "none": "none: whole rows",
     },
     "indexes": {"hnsw": "HNSW", "ivfflat": "IVFFlat", "none": "none"},
-    "opclasses": [f"{kind}_{way}_ops" for kind in ("vector", "halfvec") for way in WAYS],
+    "opclasses": [f"{kind}_{distance}_ops" for kind in ("vector", "halfvec") for distance in DISTANCES],
     "providers": ("local", "openai", "azure", "ollama"),
 }  # fmt: skip
 MODES = {"vector": "meaning", "hybrid": "meaning and words", "text": "words"}
@@ -78,7 +78,7 @@ async def view_one(visit: Visit) -> Context:
 
 
 def _conditions(text: str | None) -> dict[str, Any] | None:
-    """A filter as people type it: `lang=en, hits>=5`, or the JSON that the API takes."""
+    """Parse a filter: either `lang=en, hits>=5` or the JSON of the API."""
     if text is None:
         return None
     if text.startswith("{"):
@@ -88,14 +88,14 @@ def _conditions(text: str | None) -> dict[str, Any] | None:
 
 def _id(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 9):
-        raise NotFound(f"{text!r} is not the id of a vectorizer")
+        raise NotFound(f"there is no vectorizer {text!r}", hint="choose one from the list of vectorizers")
     return int(text)
 
 
-def _of(command: str, told: str) -> Act:
+def _of(command: str, message: str) -> Act:
     async def act(visit: Visit, form: Form) -> str:
         await getattr(visit.admin.use(VectorizerOperations), command)(visit.who, _id(form.arg))
-        return told
+        return message
 
     return act
 
@@ -116,11 +116,11 @@ async def _create(visit: Visit, form: Form) -> str:
     source = form.text("source") or ""
     id = await visit.admin.use(VectorizerOperations).create_vectorizer(visit.who, source, options)
     row = (await visit.admin.db.family(Vectorizers).status(id))[0]
-    return f"{row['name']} follows {source}; {count(row['pending'], 'row')} to embed"
+    return f"{row['name']} created for {source}; {count(row['pending'], 'row')} to embed"
 
 
 def _settings(form: Form) -> dict[str, Any]:
-    """What was filled in; what was left empty is left to its default."""
+    """Return the settings that were filled in; empty fields keep their default."""
     columns = [word.strip() for word in (form.text("columns") or "").split(",") if word.strip()]
     separators = [line for line in (form.text("separators") or "").splitlines() if line]
     given: dict[str, Any] = {
@@ -134,7 +134,7 @@ def _settings(form: Form) -> dict[str, Any]:
 
 
 def _unescaped(line: str) -> str:
-    """A separator as it is typed: `\\n` for a new line, `\\t` for a tab."""
+    """Return a separator in which `\\n` stands for a new line and `\\t` for a tab."""
     return line.replace("\\n", "\n").replace("\\t", "\t")
 
 
@@ -147,15 +147,15 @@ async def _update(visit: Visit, form: Form) -> str:
     row = await visit.admin.db.family(Vectorizers).settings(id)
     changed = _changed(row, _settings(form))
     if not changed:
-        raise UsageError("nothing was changed")
+        raise UsageError("no setting was changed", hint="edit a field, or press Cancel")
     works = await visit.admin.use(VectorizerOperations).update_vectorizer(visit.who, id, changed)
     if works == id:
-        return "the settings are changed"
-    return "new vectors are made in the background; the old ones serve until then"
+        return "settings saved"
+    return "embedding again in the background; searches use the old vectors until then"
 
 
 def _changed(row: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
-    """What differs; of what belongs together, all that is filled in."""
+    """Return the changed settings, and all settings of a group if one of them changed."""
     names = {name for name in (*given, "template") if _other(row[name], given.get(name))}
     names |= {name for group in TOGETHER if names & set(group) for name in group}
     return {name: given[name] for name in names if name in given}
@@ -172,13 +172,13 @@ async def _ask_drop(visit: Visit, arg: str) -> Context:
 async def _drop(visit: Visit, form: Form) -> str:
     everything = form.flag("everything")
     await visit.admin.use(VectorizerOperations).drop_vectorizer(visit.who, _id(form.arg), everything)
-    return "it is dropped with its vectors" if everything else "it is dropped; its vectors stay"
+    return "vectorizer and vectors dropped" if everything else "vectorizer dropped; its vectors remain"
 
 
 ACTS: dict[str, Act] = {
-    "pause": _of("pause_vectorizer", "changes are queued, nothing is embedded"),
-    "resume": _of("resume_vectorizer", "it embeds again"),
-    "retry": _of("retry_vectorizer", "its failed rows are tried again"),
+    "pause": _of("pause_vectorizer", "vectorizer paused; changes are queued"),
+    "resume": _of("resume_vectorizer", "vectorizer resumed"),
+    "retry": _of("retry_vectorizer", "failed rows queued again"),
     "drop": _drop,
 }
 

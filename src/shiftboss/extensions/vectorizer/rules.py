@@ -1,4 +1,4 @@
-"""Rules for alerts about vectorizers."""
+"""Alert rules for vectorizers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 async def behind(db: Database, threshold: float) -> list[Found]:
-    """Vectorizers whose rows wait too long; a paused one is meant to."""
+    """Return the vectorizers whose lag exceeds the threshold, except paused ones."""
     return [
         Found(
             row["name"],

@@ -1,7 +1,7 @@
-"""A run: lanes that each take batch after batch through the stages, until the queue is empty or time is up.
+"""Runs a vectorizer: lanes take batches through the stages until the queue is empty or the time is up.
 
-There are three times as many lanes as the provider may be asked at once: while some load or write, others
-stand ready to ask as soon as it is free. No transaction is open while it is asked.
+There are three lanes per concurrent provider call, so that the provider is busy while other lanes load or
+write. No transaction is open during a provider call.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 log = get_logger(__name__)
 LANES_PER_CALL = 3
 COUNT_SECONDS = 1.0
-MOST_CHUNKS = 50_000  # of a row: its vectors must fit into one message to PostgreSQL
+MAX_CHUNKS = 50_000  # per row: its vectors must fit into one message to PostgreSQL
 
 
 @dataclass(slots=True)
 class Done:
-    """What a run achieved; `deferred` tells why it ended early."""
+    """The result of a run; `deferred` is the reason if it ended early."""
 
     rows: int = 0
     chunks: int = 0
@@ -48,7 +48,7 @@ class Done:
 
 
 class Run:
-    """One vectorizer's work in this process."""
+    """One run of a vectorizer in this process."""
 
     def __init__(
         self,
@@ -77,11 +77,11 @@ class Run:
         self._calls = asyncio.Semaphore(vectorizer.concurrency)
         self._uncounted = (0, 0)
         self._counted_at = time.monotonic()
-        self._away: DatabaseUnavailable | None = None
+        self._unavailable: DatabaseUnavailable | None = None
         self.done = Done()
 
     def stop(self) -> None:
-        """Finish what is claimed, claim no more."""
+        """Stop claiming rows; batches in progress are finished."""
         self._load.close()
 
     async def __call__(self) -> Done:
@@ -90,12 +90,12 @@ class Run:
                 for _ in range(self._vectorizer.concurrency * LANES_PER_CALL):
                     lanes.create_task(self._lane())
         except ExceptionGroup as group:
-            raise group.exceptions[0] from None  # the others are its echo
+            raise group.exceptions[0] from None  # the others follow from the first
         finally:
             await self._load.give_back()
             await self._count(0, 0, at_once=True)
-        if self._away is not None:
-            raise self._away
+        if self._unavailable is not None:
+            raise self._unavailable
         if self.done.deferred is None and not self._out_of_time():
             if self._build is not None and self._vectorizer.replaces is None:
                 self._build(self._vectorizer.id)
@@ -116,12 +116,12 @@ class Run:
                 self._load.close()
 
     async def _next(self) -> list[SourceRow]:
-        """None while the database is away: the other lanes go on, as what they embed is paid for."""
+        """Return the next batch, or none if the database is unavailable; other lanes finish theirs."""
         try:
             return await self._load.batch()
         except DatabaseUnavailable as error:
             self._load.close()
-            self._away = error
+            self._unavailable = error
             return []
 
     async def _batch(self, rows: Sequence[SourceRow]) -> None:
@@ -148,13 +148,13 @@ class Run:
 
     @asynccontextmanager
     async def _held(self, rows: Sequence[SourceRow]) -> AsyncIterator[None]:
-        """Extend the claim for as long as it takes: rows that lapse are embedded twice, and then again."""
+        """Extend the claim until the batch is embedded, so that no other worker embeds the rows."""
         done = asyncio.Event()
         keeper = asyncio.create_task(self._hold(rows, done))
         try:
             yield
         finally:
-            done.set()  # never cut short: nobody could say where the rows stand
+            done.set()  # do not cancel the keeper: it may be updating the rows' tids
             await keeper
 
     async def _hold(self, rows: Sequence[SourceRow], done: asyncio.Event) -> None:
@@ -164,10 +164,10 @@ class Run:
                     self._vectorizer.id, rows, timedelta(seconds=self._lease)
                 )
             except DatabaseError as error:
-                log.warning("rows could not be held for longer", reason=error.message)
+                log.warning("cannot extend the claim of rows", reason=error.message)
 
     async def _count(self, rows: int, chunks: int, *, at_once: bool = False) -> None:
-        """For the rate that the status shows; about once a second, as all lanes write the same row."""
+        """Record progress for the rate in the status, about once a second, since all lanes share one row."""
         self._uncounted = (self._uncounted[0] + rows, self._uncounted[1] + chunks)
         if any(self._uncounted) and (at_once or time.monotonic() > self._counted_at + COUNT_SECONDS):
             (rows, chunks), self._uncounted = self._uncounted, (0, 0)
@@ -175,15 +175,15 @@ class Run:
             await self._db.family(Vectorizers).count(self._vectorizer.id, rows, chunks)
 
     def _prepare(self, rows: Sequence[SourceRow]) -> tuple[list[Prepared], list[Failed]]:
-        """Format and chunk; in a thread, as long texts take their time."""
+        """Format and split the rows. Runs in a thread, since long texts take time."""
         prepared: list[Prepared] = []
         failed: list[Failed] = []
         for row in rows:
             try:
                 chunks = self._chunk(self._format.text(row)) if row.present else []
-                if len(chunks) > MOST_CHUNKS:
-                    raise ValueError(f"{len(chunks)} chunks, at most {MOST_CHUNKS} can be written at once")
-                prepared.append(Prepared(row, [self._format.dress(chunk, row) for chunk in chunks]))
+                if len(chunks) > MAX_CHUNKS:
+                    raise ValueError(f"{len(chunks)} chunks exceed the maximum of {MAX_CHUNKS}")
+                prepared.append(Prepared(row, [self._format.wrap(chunk, row) for chunk in chunks]))
             except Exception as error:
                 failed.append(Failed(row, "chunk", f"{type(error).__name__}: {error}"))
         return prepared, failed
@@ -195,7 +195,7 @@ class Run:
         for each in failed:
             by_step[each.step].append(each)
             self.done.failed += 1
-            log.warning("a row failed", vectorizer=self._vectorizer.name, step=each.step, reason=each.reason)
+            log.warning("row failed", vectorizer=self._vectorizer.name, step=each.step, reason=each.reason)
             if self._tracker is not None:
                 await self._tracker.progress(self._vectorizer.counted_as, 0, f"{each.step}: {each.reason}")
         for step, some in by_step.items():
@@ -205,7 +205,7 @@ class Run:
             )
 
     async def _defer(self, rows: Sequence[SourceRow], error: Defer) -> None:
-        """Give the rows back. The first lane to hear it holds the vectorizer back for all."""
+        """Release the rows. The first lane that fails defers the whole vectorizer."""
         self._load.close()
         if self.done.deferred is None:
             self.done.deferred = error.reason
@@ -222,7 +222,7 @@ class Run:
 
 
 async def finish(db: Database, vectorizer: Vectorizer) -> None:
-    """The queue is empty: build the index if it is time for it, let a replacement take over."""
+    """Build a due index and swap in a finished replacement, once the queue is empty."""
     await db.family(Vectorizers).index(vectorizer.id)
     if vectorizer.replaces is not None and await db.family(Vectorizers).swap(vectorizer.id):
         log.info("vectorizer updated", vectorizer=vectorizer.name)

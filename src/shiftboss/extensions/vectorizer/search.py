@@ -1,4 +1,4 @@
-"""Search by text: by meaning, by words, or by both. The vectorizer's own model embeds the question."""
+"""Searches by meaning, by words, or by both. The vectorizer's own model embeds the query."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from shiftboss.db import Database, Row
 
 Mode = Literal["vector", "hybrid", "text"]
-REPLACED = "55000"  # the vectors were replaced after the question had been embedded
+REPLACED = "55000"  # the vectors were replaced after the query was embedded
 TRIES = 3
 
 
@@ -28,9 +28,9 @@ async def search(
     mode: Mode = "vector",
     filter: Mapping[str, Any] | None = None,
 ) -> list[Row]:
-    """The best chunks first: distance, key, chunk_seq, chunk, source, score.
+    """Return the best matching chunks: distance, key, chunk_seq, chunk, source and score.
 
-    `filter` holds conditions on the source's columns: `{"lang": "en", "hits": {">=": 5}, "tag": ["a", "b"]}`.
+    `filter` has conditions on columns of the source: `{"lang": "en", "hits": {">=": 5}, "tag": ["a", "b"]}`.
     """
     if mode == "text":
         return await db.family(Vectorizers).search_text(which, question, limit, filter)
@@ -59,7 +59,7 @@ async def find(
     filter: Mapping[str, Any] | None = None,
     url: str | None = None,
 ) -> list[Row]:
-    """`search` in one call, with the database and the AI engine of the settings."""
+    """Search with the database and the AI engine of the settings."""
     from shiftboss.db import Database
     from shiftboss.extensions.ai import AI
     from shiftboss.model.settings import Settings

@@ -8,11 +8,11 @@ from shiftboss.model.section import Section
 
 
 class VectorizerSettings(Section):
-    """Embeddings that follow tables."""
+    """Workers of vectorizers."""
 
     lease: float = Field(default=180.0, gt=0)
-    """Seconds after which rows claimed by a dead worker are claimed again."""
+    """Seconds after which the rows of a dead worker are claimed by another."""
     poll: float = Field(default=5.0, gt=0)
-    """Seconds between looks for work while no notification arrives."""
+    """Seconds between polls for work when no notification arrives."""
     run_seconds: float = Field(default=60.0, gt=0)
-    """How long one task works on a vectorizer before it makes room for others."""
+    """Seconds that one task works on a vectorizer before it yields to other tasks."""

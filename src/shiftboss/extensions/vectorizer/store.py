@@ -1,4 +1,4 @@
-"""Vectorizers: one method per SQL function of schema `ai`."""
+"""The SQL functions of vectorizers in schema `ai`, one method each."""
 
 from __future__ import annotations
 
@@ -53,18 +53,18 @@ ORDER BY 1 LIMIT 500
 
 
 class Vectorizers:
-    """Everything that can be asked of vectorizers; `which` is an id or a name."""
+    """Calls the SQL functions of vectorizers; `which` is an id or a name."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
         self._oids: VectorOids | None = None
 
     async def create(self, source: str, **options: Any) -> int:
-        """`ai.create_vectorizer`, with its parameters as keywords. The new one's id."""
+        """Call `ai.create_vectorizer` with its parameters as keywords, and return the new id."""
         return int(await self._call("create_vectorizer", source=source, **options))
 
     async def update(self, which: Which, **options: Any) -> int:
-        """`ai.update_vectorizer`; the id of what works at the change."""
+        """Change settings and return the id of the vectorizer, or of its replacement if vectors change."""
         return int(await self._call("update_vectorizer", vectorizer=which, **options))
 
     async def drop(self, which: Which, drop_all: bool = False) -> None:
@@ -77,19 +77,19 @@ class Vectorizers:
         await self._call("resume_vectorizer", vectorizer=which)
 
     async def retry(self, which: Which) -> int:
-        """Put the failed rows back; how many."""
+        """Put the failed rows back into the queue, and return their number."""
         return int(await self._call("retry_vectorizer", vectorizer=which))
 
     async def swap(self, which: Which, force: bool = False) -> bool:
-        """Let a finished replacement take over; whether it did."""
+        """Swap in a finished replacement, and return whether that happened."""
         return bool(await self._call("swap_vectorizer", vectorizer=which, force=force))
 
     async def pending(self, which: Which) -> int:
-        """The exact count."""
+        """Return the exact number of pending rows."""
         return int(await self._call("vectorizer_pending", vectorizer=which))
 
     async def lag(self) -> list[Row]:
-        """How far each is behind: rows that wait, up to 10,000, and since when the first has been due."""
+        """Return the pending rows (up to 10,000) and the lag of each vectorizer."""
         return await self._db.fetch("SELECT * FROM ai.vectorizer_lag()")
 
     async def get(self, which: Which) -> Vectorizer:
@@ -98,23 +98,23 @@ class Vectorizers:
         return Vectorizer.of(row)
 
     async def settings(self, which: Which) -> Row:
-        """Everything that create or update set, with the tables by name."""
+        """Return all settings, with the names of the tables."""
         row = await self._db.fetch_one(SETTINGS.format(_named(which)), [which])
         assert row is not None
         return row
 
     async def sources(self) -> list[str]:
-        """Tables that a vectorizer could follow: those of people, with a primary key."""
+        """Return the tables that can have a vectorizer: user tables with a primary key."""
         return [row["name"] for row in await self._db.fetch(SOURCES)]
 
     async def status(self, which: Which | None = None) -> list[Row]:
-        """`ai.vectorizer_status`, of one or of all."""
+        """Return `ai.vectorizer_status` of one vectorizer or of all."""
         if which is None:
             return await self._db.fetch("SELECT * FROM ai.vectorizer_status ORDER BY id")
         return await self._db.fetch(STATUS.format(_named(which)), [which])
 
     async def errors(self, which: Which | None = None, limit: int = 100) -> list[Row]:
-        """`ai.vectorizer_errors`, the latest first."""
+        """Return `ai.vectorizer_errors`, latest first."""
         chosen = None if which is None else (await self.get(which)).counted_as
         return await self._db.fetch(
             "SELECT * FROM ai.vectorizer_errors WHERE vectorizer_id = coalesce(%s, vectorizer_id) "
@@ -123,16 +123,16 @@ class Vectorizers:
         )
 
     async def due(self) -> list[Vectorizer]:
-        """Those that have work which may be done now."""
+        """Return the vectorizers that have work to do now."""
         return [Vectorizer.of(row) for row in await self._db.fetch("SELECT * FROM ai._vectorizers_due()")]
 
     async def enqueue(self) -> int:
-        """One task for each that is due; how many were new."""
+        """Enqueue a task for each due vectorizer and open query, and return the number of new tasks."""
         row = await self._db.fetch_one("SELECT ai._vectorizers_enqueue() AS made")
         return row["made"] if row else 0
 
     async def begin(self, id: int) -> Vectorizer | None:
-        """Start a run; None if it is paused, deferred or gone."""
+        """Start a run, or return None if the vectorizer is paused, deferred or dropped."""
         row = await self._db.fetch_one("SELECT * FROM ai._vectorizer_begin(%s)", [id])
         return Vectorizer.of(row) if row and row["id"] is not None else None
 
@@ -145,7 +145,7 @@ class Vectorizers:
             return await cursor.fetchall()
 
     async def extend(self, id: int, rows: Sequence[SourceRow], lease: timedelta) -> list[SourceRow]:
-        """Hold claimed rows for longer; those that are still the claimer's."""
+        """Extend the claim of rows, and return those that are still claimed by the caller."""
         tids, tickets = _identities(rows)
         found = await self._db.fetch(
             "SELECT * FROM ai._vectorizer_extend(%s, %s::text[]::tid[], %s::bigint[], %s)",
@@ -164,7 +164,7 @@ class Vectorizers:
         )
 
     async def fail(self, id: int, rows: Sequence[SourceRow], step: str, reasons: Sequence[str]) -> int:
-        """Count a failed try of each; how many had their last."""
+        """Record a failed attempt of each row, and return how many failed permanently."""
         tids, tickets = _identities(rows)
         row = await self._db.fetch_one(
             "SELECT ai._vectorizer_fail(%s, %s::text[]::tid[], %s::bigint[], %s, %s::text[]) AS ended",
@@ -181,7 +181,7 @@ class Vectorizers:
     async def write(
         self, id: int, rows: Sequence[SourceRow], chunks: Sequence[Sequence[str]], vectors: npt.NDArray[Any]
     ) -> list[int]:
-        """Store the vectors (one line of the matrix per chunk, row by row); the tickets of rows that were."""
+        """Store the vectors, one row of the matrix per chunk, and return the tickets of the written rows."""
         tids, tickets = _identities(rows)
         owners = [row.ticket for row, pieces in zip(rows, chunks, strict=True) for _ in pieces]
         seqs = [seq for pieces in chunks for seq in range(len(pieces))]
@@ -194,7 +194,7 @@ class Vectorizers:
         return done
 
     async def index(self, id: int) -> bool:
-        """Build or drop indexes if it is time; False if nothing is to be done or another worker is at it."""
+        """Build or drop due indexes; return False if there are none or another worker builds them."""
         if not await self._index_statements(id):
             await self._db.execute("SELECT ai._vectorizer_indexed(%s)", [id])
             return False
@@ -221,9 +221,10 @@ class Vectorizers:
         filter: Mapping[str, Any] | None = None,
         generation: int | None = None,
     ) -> list[Row]:
-        """The nearest chunks: distance, key, chunk_seq, chunk, source, score. With `text`, by its words too.
+        """Return the nearest chunks: distance, key, chunk_seq, chunk, source and score.
 
-        A `generation` refuses a vector that was made for other vectors than there are now.
+        With `text`, its words are ranked as well. With `generation`, a query that was embedded for replaced
+        vectors is rejected.
         """
         given = None if filter is None else Jsonb(dict(filter))
         async with self._db.connection() as conn:
@@ -234,14 +235,14 @@ class Vectorizers:
     async def search_text(
         self, which: Which, text: str, limit: int = 10, filter: Mapping[str, Any] | None = None
     ) -> list[Row]:
-        """Full-text search: the same columns, without a distance."""
+        """Search by words; the columns are those of `search`, without a distance."""
         given = None if filter is None else Jsonb(dict(filter))
         return await self._db.fetch(SEARCH_TEXT.format(_type(which)), [which, text, limit, given])
 
     async def claim_queries(
         self, only: Sequence[int] | None, lease: timedelta, ids: Sequence[int] | None = None
     ) -> list[Row]:
-        """Questions to embed, of some vectorizers, or those with these ids: id, vectorizer_id, query."""
+        """Claim open queries, of some vectorizers or with some ids: id, vectorizer_id and query."""
         given = [None if some is None else list(some) for some in (only, ids)]
         return await self._db.fetch(
             "SELECT * FROM ai._queries_claim(%s::int[], %s, %s::bigint[])", [given[0], lease, given[1]]
@@ -260,15 +261,15 @@ class Vectorizers:
             row = await (await conn.execute(OIDS)).fetchone()
             if row is None:
                 raise DatabaseError(
-                    "this database has no extension vector (pgvector)",
-                    hint="install it, then `shiftboss db migrate`",
+                    "this database does not have the extension vector (pgvector)",
+                    hint="install pgvector, then run `shiftboss db migrate`",
                     sqlstate="0A000",
                 )
             self._oids = VectorOids(row["element"], row["list"])
         return self._oids
 
     async def _call(self, function: str, **arguments: Any) -> Any:
-        """A function with named arguments; None stands for its default."""
+        """Call a function with named arguments; None means the default of the parameter."""
         given = {
             name: Jsonb(value) if isinstance(value, dict) else value
             for name, value in arguments.items()
@@ -288,13 +289,13 @@ class Vectorizers:
 
 
 def _placeholder(name: str, value: Any) -> sql.Composable:
-    # A polymorphic parameter needs a type; the others take theirs from the function.
+    # A polymorphic parameter needs a type; the types of the others follow from the function.
     cast = f"::{_type(value)}" if name == "vectorizer" else ""
     return sql.SQL("{}" + cast).format(sql.Placeholder(name))
 
 
 def _named(which: Which) -> str:
-    """The vectorizer that a parameter names: a number is an id, a text a name or an id."""
+    """Return SQL for the vectorizer of a parameter: a number is an id, a text is a name or an id."""
     return f"ai._named(%s::{_type(which)})"
 
 

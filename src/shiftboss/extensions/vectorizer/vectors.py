@@ -1,4 +1,4 @@
-"""Vectors in pgvector's own binary format: a whole batch becomes one parameter without a loop in Python."""
+"""Sends a batch of vectors as one parameter in pgvector's binary format, without a loop in Python."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WHERE e.extname = 'vector'
 
 
 class VectorOids(NamedTuple):
-    """They differ from database to database."""
+    """The oids of `vector` and `vector[]`, which differ between databases."""
 
     element: int
     list: int
@@ -48,7 +48,7 @@ class VectorList:
 
 
 def register_vectors(conn: Connection, oids: VectorOids) -> None:
-    """Let this connection take `VectorList` parameters."""
+    """Make the connection accept `VectorList` parameters."""
 
     class VectorListDumper(Dumper):
         format = Format.BINARY

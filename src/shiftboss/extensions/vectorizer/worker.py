@@ -1,4 +1,4 @@
-"""A process's vectorizer work: every vectorizer that is due runs by itself, so that none holds up another."""
+"""Runs all due vectorizers in one process, concurrently, so that none delays another."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ log = get_logger(__name__)
 
 
 class VectorizerWorker(Service):
-    """Works until stopped; with `once`, until nothing is due any more."""
+    """Runs until stopped; with `once`, until nothing is due."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class VectorizerWorker(Service):
 
     async def run(self) -> None:
         beside = (
-            [] if self._once else [asyncio.create_task(self._hear()), asyncio.create_task(self._answer())]
+            [] if self._once else [asyncio.create_task(self._listen()), asyncio.create_task(self._answer())]
         )
         self.ready()
         try:
@@ -84,7 +84,7 @@ class VectorizerWorker(Service):
             try:
                 due = await self._due()
             except DatabaseError as error:
-                log.warning("could not look for vectorizers", reason=error.message)
+                log.warning("cannot list due vectorizers", reason=error.message)
                 await sleep(backoff.next(), self.stopping)
                 continue
             backoff.reset()
@@ -100,13 +100,13 @@ class VectorizerWorker(Service):
         return [each for each in due if self._only is None or each.counted_as in self._only]
 
     async def _answer(self) -> None:
-        """Questions do not wait for the rows that are being embedded."""
+        """Answer queries in a loop of their own, so that they do not wait for the embedding of rows."""
         while True:
             self._asked.clear()
             try:
                 await answer_queries(self._db, self._embedder, self._only)
             except DatabaseError as error:
-                log.warning("could not look for questions", reason=error.message)
+                log.warning("cannot answer queries", reason=error.message)
             await sleep(self._settings.poll, self._asked, self.stopping)
 
     def _start(self, vectorizer: Vectorizer) -> None:
@@ -117,7 +117,7 @@ class VectorizerWorker(Service):
     async def _run_one(self, vectorizer: Vectorizer) -> None:
         done = Done()
         try:
-            # As it is from here on: what was renamed in the source is followed as the run begins.
+            # Reload it: `begin` follows columns that were renamed in the source.
             begun = await self._db.family(Vectorizers).begin(vectorizer.id)
             if begun is not None and not self.stopping.is_set():
                 run = self._runs[vectorizer.id] = self._run_of(begun)
@@ -125,12 +125,12 @@ class VectorizerWorker(Service):
                 await run()
             self.errors.pop(vectorizer.name, None)
         except Exception as error:
-            # Whatever it is, the others go on; this one is tried again a little later.
+            # The other vectorizers continue; this one is retried later.
             log.exception("vectorizer failed", vectorizer=vectorizer.name)
             self.errors[vectorizer.name] = str(error)
         self._runs.pop(vectorizer.id, None)
         if not done.rows and not done.failed:
-            # Nothing could be done though something was due: somebody holds its rows. Do not spin.
+            # Rows are due but claimed by another worker: wait, to avoid a busy loop.
             await self._rest(vectorizer)
         del self._tasks[vectorizer.id]
         self._wake.set()
@@ -147,7 +147,7 @@ class VectorizerWorker(Service):
         )
 
     def _start_build(self, id: int) -> None:
-        """Build indexes beside the work: a large one takes long, and rows change meanwhile."""
+        """Build indexes in the background, since a large one takes long and rows keep changing."""
         if id not in self._builds:
             self._builds[id] = asyncio.create_task(
                 self._db.family(Vectorizers).index(id), name=f"index of {id}"
@@ -157,7 +157,7 @@ class VectorizerWorker(Service):
     def _built(self, id: int, task: asyncio.Task[bool]) -> None:
         del self._builds[id]
         if not task.cancelled() and (error := task.exception()):
-            log.warning("an index could not be built", vectorizer=id, reason=str(error))
+            log.warning("cannot build the index", vectorizer=id, reason=str(error))
 
     async def _rest(self, vectorizer: Vectorizer) -> None:
         if self._once:
@@ -165,7 +165,7 @@ class VectorizerWorker(Service):
         else:
             await sleep(self._settings.poll, self.stopping)
 
-    async def _hear(self) -> None:
+    async def _listen(self) -> None:
         async for _ in listen(self._listen_url, [CHANNEL]):
             self._wake.set()
             self._asked.set()

@@ -1,4 +1,4 @@
-"""Write: vectors in and queue entries out, in one short transaction."""
+"""Writes vectors and removes the rows from the queue in one short transaction."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from shiftboss.db import Database
 
 log = get_logger(__name__)
-PASSING = ("25", "55")  # a server that is read-only just now, a lock that was not to be had: no row's fault
-TRIES = 8  # with the backoff about half a minute: a restart of the database
+TRANSIENT = ("25", "55")  # SQLSTATE classes: a read-only server, a lock that is not available
+ATTEMPTS = 8  # about half a minute with backoff, enough for a restart of the database
 
 
 class Written(NamedTuple):
-    """What went in; rows that changed meanwhile are in neither figure and will be done again."""
+    """The number of rows and chunks written, without rows that have changed since and are embedded again."""
 
     rows: int
     chunks: int
@@ -38,11 +38,11 @@ class Write:
         self._id = vectorizer.id
 
     async def batch(self, made: Embedded) -> Written:
-        """A batch that PostgreSQL refuses is halved until the culprit stands alone."""
+        """Write a batch. If PostgreSQL rejects it, halve it until the bad row is found."""
         try:
-            done = set(await self._patiently(made))
+            done = set(await self._with_retries(made))
         except DatabaseError as error:
-            if isinstance(error, DatabaseUnavailable) or (error.sqlstate or "").startswith(PASSING):
+            if isinstance(error, DatabaseUnavailable) or (error.sqlstate or "").startswith(TRANSIENT):
                 raise
             if len(made.rows) == 1:
                 return Written(0, 0, [Failed(made.rows[0].row, "write", str(error))])
@@ -51,8 +51,8 @@ class Write:
         chunks = sum(len(each.chunks) for each in made.rows if each.row.ticket in done)
         return Written(len(done), chunks, [])
 
-    async def _patiently(self, made: Embedded) -> list[int]:
-        """Outlive a restart of the database: embedding again costs more, and writing twice is harmless."""
+    async def _with_retries(self, made: Embedded) -> list[int]:
+        """Write, and retry while the database restarts: embedding again would cost more."""
         backoff = Backoff(maximum=8.0)
         while True:
             try:
@@ -61,7 +61,7 @@ class Write:
                     self._id, rows, [each.chunks for each in made.rows], made.vectors
                 )
             except DatabaseUnavailable as error:
-                if backoff.failures >= TRIES:
+                if backoff.failures >= ATTEMPTS:
                     raise
-                log.warning("vectors could not be written, trying again", error=str(error))
+                log.warning("cannot write vectors, retrying", error=str(error))
                 await asyncio.sleep(backoff.next())

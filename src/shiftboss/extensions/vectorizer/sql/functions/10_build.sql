@@ -1,8 +1,7 @@
--- How a vectorizer is put together: its log, its queue and its target table. 96_vectorizer_follow.sql has the triggers,
--- 96_vectorizer_view.sql the joining view.
--- Every name goes into SQL by %I or as a regclass. In the queue the key columns are k1, k2 …, whatever the source calls them.
+-- Creates the log, the queue and the target table of a vectorizer. 20_follow.sql has the triggers, 25_view.sql the joining view.
+-- Names enter SQL only through %I or as regclass. In the queue the key columns are named k1, k2 …, independent of the source.
 
--- A pattern filled for each key column (%1$s its place, %2$I its name, %3$s its type), joined.
+-- Format a pattern for each key column (%1$s position, %2$I name, %3$s type) and join the results.
 CREATE OR REPLACE FUNCTION ai._each_key(v ai.vectorizer, p_pattern text, p_separator text DEFAULT ', ') RETURNS text
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT string_agg(format(p_pattern, n, v.key_columns[n], v.key_types[n]), p_separator ORDER BY n)
@@ -15,7 +14,7 @@ SET search_path = pg_catalog, pg_temp AS $$ SELECT format('ai.%I', '_queue_' || 
 CREATE OR REPLACE FUNCTION ai._log_of(v ai.vectorizer) RETURNS text LANGUAGE sql IMMUTABLE
 SET search_path = pg_catalog, pg_temp AS $$ SELECT format('ai.%I', '_log_' || v.generation) $$;
 
--- What the source calls these columns now; NULL for one that was dropped.
+-- The current names of these columns of the source; NULL for a dropped one.
 CREATE OR REPLACE FUNCTION ai._names(p_table regclass, p_numbers int2[]) RETURNS text[] LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp AS $$
     SELECT coalesce(array_agg(a.attname::text ORDER BY n), '{}')
@@ -23,7 +22,7 @@ SET search_path = pg_catalog, pg_temp AS $$
     LEFT JOIN pg_attribute a ON a.attrelid = p_table AND a.attnum = c.number AND NOT a.attisdropped
 $$;
 
--- The row with its columns named as in the source now. In the target the keys have the names of the row itself.
+-- The row with the current column names of the source. In the target, the key columns have the names stored in the row.
 CREATE OR REPLACE FUNCTION ai._current(v ai.vectorizer) RETURNS ai.vectorizer LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -32,40 +31,40 @@ BEGIN
     RETURN v;
 END $$;
 
--- That a row of the target (t, or p_target) and one of the source (s) belong together.
+-- SQL condition: the row of the target (t, or p_target) belongs to the row of the source (s).
 DROP FUNCTION IF EXISTS ai._same_key(ai.vectorizer);
 CREATE OR REPLACE FUNCTION ai._same_key(v ai.vectorizer, p_target text DEFAULT 't') RETURNS text LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp AS $$
     SELECT format('(%s) = (%s)', ai._each_key(v, replace(p_target, '%', '%%') || '.%2$I'), ai._each_key(ai._current(v), 's.%2$I'))
 $$;
 
--- What keeps it from working for good, and what to do; NULL if nothing does.
+-- The permanent problem that stops a vectorizer, and what to do; NULL if there is none.
 CREATE OR REPLACE FUNCTION ai._trouble(v ai.vectorizer) RETURNS text LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp AS $$
     SELECT CASE
         WHEN v.generation IS NULL THEN NULL
         WHEN v.detached IS NOT NULL
-        THEN format('it does not follow its source now: SELECT ai.attach_vectorizer(%s)', v.id)
+        THEN format('it is detached from its source: SELECT ai.attach_vectorizer(%s)', v.id)
         WHEN NOT EXISTS (SELECT FROM pg_class WHERE oid = v.source_table)
         THEN format('the source table was dropped: SELECT ai.drop_vectorizer(%1$s, drop_all => true), or '
-                    'SELECT ai.attach_vectorizer(%1$s, source => ''…'') to follow another one', v.id)
+                    'SELECT ai.attach_vectorizer(%1$s, source => ''…'') to attach it to another table', v.id)
         WHEN NOT EXISTS (SELECT FROM pg_class WHERE oid = v.target_table)
-        THEN format('the target table was dropped: SELECT ai.drop_vectorizer(%s, drop_all => true), then make it again', v.id)
+        THEN format('the target table was dropped: SELECT ai.drop_vectorizer(%s, drop_all => true), then create it again', v.id)
         WHEN array_position(ai._names(v.source_table, v.key_numbers), NULL) IS NOT NULL
-        THEN format('a key column of %s was dropped: drop the vectorizer and make it again', v.source_table)
+        THEN format('a key column of %s was dropped: drop the vectorizer and create it again', v.source_table)
         WHEN array_position(ai._names(v.source_table, v.watched_numbers), NULL) IS NOT NULL
         THEN format('column "%s" of %s was dropped: SELECT ai.update_vectorizer(%s, columns => ARRAY[…])',
                     v.watched[array_position(ai._names(v.source_table, v.watched_numbers), NULL)], v.source_table, v.id)
     END
 $$;
 
--- A key as people read it, and as ai.retry_vectorizer puts it back: an object of texts.
+-- SQL for a key as a JSON object of texts, which is shown to users and read by ai.retry_vectorizer.
 CREATE OR REPLACE FUNCTION ai._key_json(v ai.vectorizer, p_column text DEFAULT 'q.k%1$s') RETURNS text LANGUAGE sql IMMUTABLE
 SET search_path = pg_catalog, pg_temp AS $$
     SELECT format('jsonb_build_object(%s)', ai._each_key(v, '%2$L, ' || p_column || '::text'))
 $$;
 
--- One vectorizer as its caller named it: a number is an id and nothing else, a text is a name or, failing that, an id.
+-- The vectorizer with this id or name. A number is always an id; a text is a name or, if there is none, an id.
 CREATE OR REPLACE FUNCTION ai._named(p_vectorizer anycompatible) RETURNS ai.vectorizer LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -77,7 +76,7 @@ BEGIN
     SELECT * INTO v FROM ai.vectorizer x WHERE x.id::text = p_vectorizer::text;
     IF v.id IS NULL THEN
         RAISE EXCEPTION 'there is no vectorizer with id %', p_vectorizer USING ERRCODE = 'undefined_object',
-            HINT = 'SELECT id, name FROM ai.vectorizer lists them.';
+            HINT = 'To list them: SELECT id, name FROM ai.vectorizer';
     END IF;
     RETURN v;
 END $$;
@@ -93,7 +92,7 @@ BEGIN
     END IF;
     IF v.id IS NULL THEN
         RAISE EXCEPTION 'there is no vectorizer "%"', p_vectorizer USING ERRCODE = 'undefined_object',
-            HINT = 'SELECT id, name FROM ai.vectorizer lists them.';
+            HINT = 'To list them: SELECT id, name FROM ai.vectorizer';
     END IF;
     RETURN v;
 END $$;
@@ -110,7 +109,7 @@ BEGIN
     RETURN v_schema;
 END $$;
 
--- Column names used in a template: $name or ${any name}; $$ is a dollar sign, $chunk is the piece of text.
+-- The column names in a template, as $name or ${any name}. $$ is a dollar sign, $chunk is the chunk.
 CREATE OR REPLACE FUNCTION ai._placeholders(p_template text) RETURNS text[] LANGUAGE sql IMMUTABLE
 SET search_path = pg_catalog, pg_temp AS $sql$
     SELECT coalesce(array_agg(DISTINCT name), '{}')
@@ -129,7 +128,7 @@ SET search_path = pg_catalog, pg_temp AS $$
         WHEN 'all-minilm' THEN 384 END END
 $$;
 
--- The row checked against its source table, with what follows from it filled in. Changes nothing.
+-- Validate the row against its source table, and fill in keys, watched columns and defaults. Stores nothing.
 CREATE OR REPLACE FUNCTION ai._checked(v ai.vectorizer) RETURNS ai.vectorizer LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -140,7 +139,7 @@ BEGIN
     END IF;
     IF (SELECT relpersistence = 't' FROM pg_class WHERE oid = v.source_table) THEN
         RAISE EXCEPTION '% is a temporary table', v.source_table USING ERRCODE = 'wrong_object_type',
-            HINT = 'Only the session that made it can read it, and a worker is another session: use an ordinary table.';
+            HINT = 'Workers are other sessions and cannot read it: use an ordinary table.';
     END IF;
     SELECT array_agg(a.attname::text ORDER BY k.n), array_agg(format_type(a.atttypid, a.atttypmod) ORDER BY k.n),
            array_agg(a.attnum ORDER BY k.n)
@@ -150,40 +149,40 @@ BEGIN
       AND a.attrelid = v.source_table AND a.attnum = k.attnum;
     IF v.key_columns IS NULL THEN
         RAISE EXCEPTION 'table % has no primary key', v.source_table USING ERRCODE = 'invalid_parameter_value',
-            HINT = 'A vectorizer knows rows by their primary key: add one.';
+            HINT = 'Add a primary key: a vectorizer identifies rows by it.';
     END IF;
     IF v.key_columns && '{chunk_seq,chunk,embedding}' THEN
-        RAISE EXCEPTION 'a key column of % is called chunk_seq, chunk or embedding', v.source_table
-            USING ERRCODE = 'duplicate_column', HINT = 'These are columns of the target table: rename the key column.';
+        RAISE EXCEPTION 'a key column of % is named chunk_seq, chunk or embedding', v.source_table
+            USING ERRCODE = 'duplicate_column', HINT = 'Rename the key column: the target table has columns of these names.';
     END IF;
     IF v.columns IS NULL AND v.template IS NULL THEN
-        RAISE EXCEPTION 'say what to embed' USING ERRCODE = 'invalid_parameter_value',
-            HINT = 'columns => ARRAY[''title'', ''body''], or template => ''$title: $body''.';
+        RAISE EXCEPTION 'neither columns nor template is given' USING ERRCODE = 'invalid_parameter_value',
+            HINT = 'Add columns => ARRAY[''title'', ''body''], or template => ''$title: $body''.';
     END IF;
     IF v.columns IS NOT NULL AND v.template !~ '\$(chunk\M|\{chunk\})' THEN
-        RAISE EXCEPTION 'with columns given, the template must contain $chunk' USING ERRCODE = 'invalid_parameter_value',
-            HINT = 'The columns'' text is cut into chunks, and each is put into the template; or leave out columns.';
+        RAISE EXCEPTION 'a template for chunks of columns must contain $chunk' USING ERRCODE = 'invalid_parameter_value',
+            HINT = 'Add $chunk to the template, or omit columns to embed the template itself.';
     END IF;
     v.watched := ARRAY(SELECT DISTINCT c FROM unnest(v.columns || ai._placeholders(v.template)) c ORDER BY c);
     SELECT c INTO v_unknown FROM unnest(v.watched) c WHERE NOT EXISTS (
         SELECT FROM pg_attribute WHERE attrelid = v.source_table AND attname = c AND attnum > 0 AND NOT attisdropped) LIMIT 1;
     IF FOUND OR v.watched = '{}' THEN
         RAISE EXCEPTION 'table % has no column "%"', v.source_table, coalesce(v_unknown, '')
-            USING ERRCODE = 'undefined_column', HINT = 'columns and the $names of the template must be its columns.';
+            USING ERRCODE = 'undefined_column', HINT = 'Use names of its columns in columns and template.';
     END IF;
     v.watched_numbers := ARRAY(SELECT a.attnum FROM unnest(v.watched) c JOIN pg_attribute a ON a.attname = c
                                WHERE a.attrelid = v.source_table ORDER BY c);
     v.chunk_overlap := coalesce(v.chunk_overlap, v.chunk_size / 8);
     v.dimensions := coalesce(v.dimensions, ai._default_dimensions(v.provider, v.model));
     IF v.dimensions IS NULL THEN
-        RAISE EXCEPTION 'the dimensions of model % of % are not known', v.model, v.provider
-            USING ERRCODE = 'invalid_parameter_value', HINT = 'Give them: dimensions => 1024.';
+        RAISE EXCEPTION 'the number of dimensions of model % of % is unknown', v.model, v.provider
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Add it, for example: dimensions => 1024.';
     END IF;
     v.send_dimensions := v.dimensions IS DISTINCT FROM ai._default_dimensions(v.provider, v.model);
     RETURN ai._checked_index(v);
 END $$;
 
--- Log, queue, target and triggers. The target's name is p_schema.p_table; its regclass comes back in the row.
+-- Create log, queue, target (named p_schema.p_table) and triggers. Returns the row with the target's regclass.
 CREATE OR REPLACE FUNCTION ai._build(v ai.vectorizer, p_schema text, p_table text) RETURNS ai.vectorizer LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -203,7 +202,7 @@ BEGIN
     RETURN v;
 END $$;
 
--- The index serves deletes, which take a row's entries along.
+-- The index is for deletes of source rows, which also delete their entries.
 CREATE OR REPLACE FUNCTION ai._make_log(v ai.vectorizer) RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -212,7 +211,7 @@ BEGIN
     EXECUTE format('CREATE INDEX ON %s (%s)', ai._log_of(v), ai._each_key(v, 'k%1$s'));
 END $$;
 
--- Take triggers, functions, log and queue away; with p_target the target table and the view too.
+-- Drop triggers, functions, log and queue; with p_target the target table and the view as well.
 CREATE OR REPLACE FUNCTION ai._unbuild(v ai.vectorizer, p_target boolean) RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN

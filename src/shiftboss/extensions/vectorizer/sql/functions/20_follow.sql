@@ -1,10 +1,10 @@
--- How a vectorizer follows its source. Triggers append the keys of changed rows to its log and nothing else: they probe
--- nothing, and no worker has a lock that they could wait for. Workers fold the log into the queue before they claim.
+-- Triggers that track changes of the source. They only append the keys of changed rows to the log: they look nothing up, and
+-- never wait for a lock of a worker. Workers move the log into the queue before they claim.
 --
--- Statement triggers see their rows as tables whose size is guessed once per session, when the statement is first planned.
--- So each function rules out the plan that would be terrible at another size than that one.
+-- PostgreSQL estimates the size of transition tables once per session, when the statement is first planned. Each function
+-- therefore disables the join methods that would be very slow at another size.
 
--- That an embedded column differs. As plain bytes where that is the fastest there is; an image needs no operator of the type.
+-- SQL condition: an embedded column differs. Compares bytes where that is fastest; record images need no operator of the type.
 CREATE OR REPLACE FUNCTION ai._changed(v ai.vectorizer, p_old text, p_new text) RETURNS text LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp AS $$
     SELECT string_agg(format(CASE WHEN a.atttypid IN ('text'::regtype, 'varchar'::regtype)
@@ -13,8 +13,8 @@ SET search_path = pg_catalog, pg_temp AS $$
     FROM pg_attribute a WHERE a.attrelid = v.source_table AND a.attnum = ANY (v.watched_numbers) AND NOT a.attisdropped
 $$;
 
--- One trigger function: p_work as long as columns and target have the names it was made with, p_else once one was renamed or
--- dropped (until a worker's next run makes it again).
+-- Create a trigger function. It runs p_work while columns and target have the names it was created with, and p_else after one
+-- was renamed or dropped, until the next run of a worker creates it again.
 CREATE OR REPLACE FUNCTION ai._follower(v ai.vectorizer, p_kind text, p_settings text, p_work text, p_else text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -34,8 +34,8 @@ END $body$, v.source_table::oid,
         v.target_table::text, v.target_table::oid, p_else, p_work));
 END $$;
 
--- The keys of p_from, under whatever names they have by now, into the log. With p_old, the table of the rows as they were,
--- only where an embedded column differs.
+-- SQL that appends the keys of p_from, under their current names, to the log. With p_old, the table of the old rows, only those
+-- of which an embedded column differs.
 DROP FUNCTION IF EXISTS ai._log_sql(int, text);
 CREATE OR REPLACE FUNCTION ai._log_sql(p_generation int, p_from text, p_old text DEFAULT NULL) RETURNS text LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp AS $$
@@ -46,8 +46,8 @@ SET search_path = pg_catalog, pg_temp AS $$
     FROM ai.vectorizer v, ai._current(v) c WHERE v.generation = p_generation
 $$;
 
--- Take away what is kept for the rows of p_rows (called o). Entries go first: that waits for a worker which is just writing
--- a row's vectors, and the next statement sees them.
+-- SQL that deletes everything stored for the rows of p_rows (alias o). Entries are deleted first: that waits for a worker that
+-- is writing vectors of the row, which the next statement then sees.
 CREATE OR REPLACE FUNCTION ai._gone_sql(v ai.vectorizer, p_rows text) RETURNS text LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp AS $$
     SELECT format('DELETE FROM %1$s q USING %4$s WHERE %5$s; DELETE FROM %2$s q USING %4$s WHERE %5$s; %3$s '
@@ -62,8 +62,8 @@ SET search_path = pg_catalog, pg_temp AS $$
     SELECT format('DELETE FROM %s t USING %s WHERE %s;', v.target_table, p_rows, ai._each_key(v, 't.%2$I = o.%2$I', ' AND '))
 $$;
 
--- The functions behind the triggers. Above READ COMMITTED a delete cannot see what a worker has just written: there it leaves
--- an entry, and a worker takes the vectors away.
+-- Create the trigger functions. Above READ COMMITTED, a delete cannot see vectors that a worker has just written: it leaves an
+-- entry in the log, and a worker deletes the vectors.
 CREATE OR REPLACE FUNCTION ai._follow(v ai.vectorizer) RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -81,7 +81,7 @@ BEGIN
         format('IF current_setting(''transaction_isolation'') = ''read committed'' THEN %s ELSE %s old_rows n; %s %s END IF;',
             ai._gone_sql(v, 'old_rows o'), v_insert, ai._vectors_gone_sql(v, 'old_rows o'), v_notify),
         format(v_else, v.generation, 'old_rows'));
-    -- For each row: in partitioned tables, and wherever a row gets another key (a trigger with an argument).
+    -- Row triggers: for partitioned tables, and for rows whose key changes (a trigger with an argument).
     PERFORM ai._follower(v, 'row', '', format($sql$IF TG_OP = 'DELETE' AND current_setting('transaction_isolation') = 'read committed' THEN
             %1$s
         ELSIF TG_OP = 'DELETE' OR TG_NARGS > 0 THEN
@@ -104,7 +104,7 @@ BEGIN
         'AND EXISTS (SELECT FROM pg_class WHERE oid = v.target_table); RETURN NULL; END', v.generation));
 END $$;
 
--- The source, a partition of it or a child was truncated: nothing may be left for rows that are gone.
+-- Delete everything stored for missing rows, after the source, a partition or a child was truncated.
 CREATE OR REPLACE FUNCTION ai._emptied(v ai.vectorizer) RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -124,8 +124,8 @@ BEGIN
     EXECUTE format('DELETE FROM %s t WHERE NOT EXISTS (SELECT FROM %s s WHERE %s)', v.target_table, v.source_table, ai._same_key(v));
 END $$;
 
--- The triggers. One call per statement over its changed rows, where that misses nothing; a partitioned table has them per
--- row, because only those hold for changes made directly in a partition, also in one that is added later.
+-- Create the triggers: per statement for ordinary tables; per row for partitioned tables, since only row triggers apply to
+-- changes made directly in a partition, including partitions added later.
 CREATE OR REPLACE FUNCTION ai._attach(v ai.vectorizer) RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -148,14 +148,14 @@ BEGIN
         EXECUTE format(v_create, v_name || 'update', 'UPDATE', v.source_table,
             'REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows', v_function || 'update');
     END IF;
-    -- A row that got another key: the old key's vectors go, both keys are looked at.
+    -- If the key of a row changes, delete the vectors of the old key and log both keys.
     EXECUTE format('CREATE TRIGGER %I AFTER UPDATE OF %s ON %s FOR EACH ROW WHEN (%s) EXECUTE FUNCTION ai.%I(''moved'')',
         v_name || 'move', ai._each_key(v, '%2$I'), v.source_table,
         ai._each_key(v, 'OLD.%2$I IS DISTINCT FROM NEW.%2$I', ' OR '), v_function || 'row');
     PERFORM ai._attach_truncate(v);
 END $$;
 
--- Truncating is told only to the very table that is truncated: each partition needs a trigger. Whether one was missing.
+-- Create missing TRUNCATE triggers, which each partition needs, and return whether one was missing.
 CREATE OR REPLACE FUNCTION ai._attach_truncate(v ai.vectorizer) RETURNS boolean LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -170,7 +170,8 @@ BEGIN
     RETURN v_part IS NOT NULL;
 END $$;
 
--- The triggers by name, then their functions: CASCADE would print a notice for each. Those of partitions go with their parents'.
+-- Drop the triggers by name, then their functions: CASCADE would print a notice for each. Triggers of partitions are dropped with
+-- those of their parents.
 CREATE OR REPLACE FUNCTION ai._detach(v ai.vectorizer) RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -187,7 +188,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- Partitions that were added: they may have been truncated already, unseen.
+-- Attach to partitions that were added. They may have been truncated before.
 CREATE OR REPLACE FUNCTION ai._follow_partitions(v ai.vectorizer) RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -196,10 +197,10 @@ BEGIN
         PERFORM ai._emptied(v);
     END IF;
 EXCEPTION WHEN lock_not_available OR insufficient_privilege THEN
-    RAISE WARNING 'vectorizer %: could not follow a new partition of % yet: %', v.name, v.source_table, SQLERRM;
+    RAISE WARNING 'vectorizer %: cannot attach to a new partition of % yet: %', v.name, v.source_table, SQLERRM;
 END $$;
 
--- The target was renamed: the triggers take its new name.
+-- Update the trigger functions after the target was renamed.
 CREATE OR REPLACE FUNCTION ai._follow_target(v ai.vectorizer) RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -208,11 +209,11 @@ BEGIN
                    AND position(quote_literal(v.target_table::text) IN prosrc) > 0) THEN
         PERFORM ai._follow(v);
     END IF;
-EXCEPTION WHEN insufficient_privilege THEN  -- deletes go by way of the log meanwhile
-    RAISE WARNING 'vectorizer %: could not follow its renamed target %: %', v.name, v.target_table, SQLERRM;
+EXCEPTION WHEN insufficient_privilege THEN  -- until then, deletes are logged and a worker applies them
+    RAISE WARNING 'vectorizer %: cannot update the triggers for its renamed target %: %', v.name, v.target_table, SQLERRM;
 END $$;
 
--- Columns that were renamed: the vectorizer takes their new names.
+-- Update the vectorizer after columns of the source were renamed.
 CREATE OR REPLACE FUNCTION ai._follow_renames(v ai.vectorizer) RETURNS ai.vectorizer LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -230,7 +231,7 @@ BEGIN
     RETURN v;
 END $$;
 
--- The row with columns and template under the names of now. A column that was dropped keeps its name.
+-- The row with current names in columns and template. A dropped column keeps its name.
 CREATE OR REPLACE FUNCTION ai._renamed_columns(v ai.vectorizer) RETURNS ai.vectorizer LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -244,7 +245,7 @@ BEGIN
     RETURN v;
 END $$;
 
--- The target's key columns are called as the source's. By way of other names, as columns may have changed theirs with each other.
+-- Rename the target's key columns like the source's. Temporary names are needed because columns may have swapped names.
 CREATE OR REPLACE FUNCTION ai._rename_keys(v ai.vectorizer, p_names text[]) RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -261,7 +262,7 @@ BEGIN
     WHERE e.vectorizer_id = v.id;
 END $$;
 
--- A template with other column names, all exchanged at once.
+-- The template with new column names, all replaced at once.
 CREATE OR REPLACE FUNCTION ai._renamed(p_template text, p_old text[], p_new text[]) RETURNS text LANGUAGE plpgsql IMMUTABLE STRICT
 SET search_path = pg_catalog, pg_temp AS $sql$
 DECLARE
@@ -269,7 +270,7 @@ DECLARE
     v_parts text[];
 BEGIN
     FOR n IN SELECT i FROM generate_subscripts(p_old, 1) i WHERE p_old[i] <> p_new[i] LOOP
-        v_parts := string_to_array(p_template, '$$');  -- a dollar sign stands for itself
+        v_parts := string_to_array(p_template, '$$');  -- $$ is a literal dollar sign
         p_template := array_to_string(ARRAY(SELECT regexp_replace(replace(part, format('${%s}', p_old[n]), format(E'${\x01%s}', n)),
             CASE WHEN p_old[n] ~ '^[A-Za-z_]\w*$' THEN format('\$%s\M', p_old[n]) ELSE '.\A' END, format(E'${\x01%s}', n), 'g')
             FROM unnest(v_parts) WITH ORDINALITY p (part, at) ORDER BY at), '$$');

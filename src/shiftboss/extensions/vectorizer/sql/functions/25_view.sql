@@ -1,5 +1,5 @@
--- The view that joins a source with its vectors, and who may see them. Readers of the view need privileges on both tables,
--- and the row-level security policies of their own role apply.
+-- The view that joins a source with its vectors, and its security. Readers of the view need privileges on both tables, and
+-- the row-level security policies of their role apply.
 
 CREATE OR REPLACE FUNCTION ai._view_sql(v ai.vectorizer) RETURNS text LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp AS $$
@@ -20,19 +20,19 @@ BEGIN
         ai._view_sql(v));
     IF NOT v_invoker THEN
         RAISE WARNING 'view % bypasses row-level security on %', p_name, v.source_table
-            USING HINT = 'Views can respect the reader''s policies from PostgreSQL 15 on: grant this view with care.';
+            USING HINT = 'Grant this view with care, or upgrade to PostgreSQL 15, where views apply the reader''s policies.';
     END IF;
 END $$;
 
--- The view's name as it goes into a statement; as last known if the view is gone.
+-- The quoted name of the view; its last known name if the view was dropped.
 CREATE OR REPLACE FUNCTION ai._view_name(v ai.vectorizer) RETURNS text LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp AS $$
     SELECT coalesce((SELECT format('%I.%I', n.nspname, c.relname) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
                      WHERE c.oid = v.target_view), v.view_name)
 $$;
 
--- Where the source has row-level security, a chunk is visible to those who may see its row. The owner of the tables, and
--- with it the worker, sees everything.
+-- If the source has row-level security, make each chunk visible only to roles that can see its row. The owner of the tables,
+-- which workers run as, sees everything.
 CREATE OR REPLACE FUNCTION ai._follow_security(v ai.vectorizer) RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -49,11 +49,11 @@ BEGIN
         EXECUTE format('ALTER VIEW %s SET (security_invoker = true)', v.target_view);
     END IF;
 EXCEPTION WHEN insufficient_privilege THEN
-    RAISE WARNING 'vectorizer %: could not follow the row-level security of %: %', v.name, v.source_table, SQLERRM;
+    RAISE WARNING 'vectorizer %: cannot apply the row-level security of %: %', v.name, v.source_table, SQLERRM;
 END $$;
 
--- Hold every table of a vectorizer for oneself. Workers and writers take these locks in different orders, so the source is
--- let go again whenever another one is taken: waiting for it would be a deadlock.
+-- Lock all tables of a vectorizer exclusively. Workers and writers take these locks in different orders, so if another table is
+-- locked, the lock on the source is released before the next try: waiting would be a deadlock.
 CREATE OR REPLACE FUNCTION ai._lock_all(v ai.vectorizer) RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -71,11 +71,11 @@ BEGIN
         END;
     END LOOP;
     RAISE EXCEPTION 'the tables of vectorizer % are in use', v.name USING ERRCODE = 'lock_not_available',
-        HINT = format('Try again, or first: SELECT ai.pause_vectorizer(%s).', v.id);
+        HINT = format('Try again, or first run: SELECT ai.pause_vectorizer(%s)', v.id);
 END $$;
 
--- Let go of the source, so that its columns can change their type, and columns or the table itself can be dropped. Triggers
--- and view go; vectors, queue and failed rows stay. Follow it again with ai.attach_vectorizer, best in the same transaction.
+-- Detach a vectorizer from its source, so that types of columns can be changed, and columns or the table be dropped. Drops
+-- triggers and view; keeps vectors, queue and failed rows. Reattach it with ai.attach_vectorizer, best in the same transaction.
 CREATE OR REPLACE FUNCTION ai.detach_vectorizer(vectorizer anycompatible) RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -83,7 +83,7 @@ DECLARE
 BEGIN
     IF v.replaces IS NOT NULL OR EXISTS (SELECT FROM ai.vectorizer x WHERE x.replaces = v.id) THEN
         RAISE EXCEPTION 'vectorizer % is being updated', v.name USING ERRCODE = 'object_not_in_prerequisite_state',
-            HINT = 'Wait until its state is no longer "updating", or take the change back by another ai.update_vectorizer.';
+            HINT = 'Wait until its state is no longer "updating", or revert the change with ai.update_vectorizer.';
     END IF;
     PERFORM ai._lock_all(v);
     SELECT * INTO v FROM ai.vectorizer x WHERE x.id = v.id FOR UPDATE;
@@ -101,7 +101,7 @@ BEGIN
     EXECUTE format('DROP POLICY IF EXISTS source_is_visible ON %s', v.target_table);
 END $$;
 
--- The types of the embedded columns, as far as they make another text of the same value: all string types are one.
+-- The types of the embedded columns, with all string types as one: converting between them does not change the text.
 CREATE OR REPLACE FUNCTION ai._watched_types(v ai.vectorizer) RETURNS jsonb LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp AS $$
     SELECT jsonb_agg(CASE t.typcategory WHEN 'S' THEN 'text' ELSE format_type(a.atttypid, a.atttypmod) END ORDER BY a.attnum)
@@ -109,8 +109,8 @@ SET search_path = pg_catalog, pg_temp AS $$
     WHERE a.attrelid = v.source_table AND a.attnum = ANY (v.watched_numbers) AND NOT a.attisdropped
 $$;
 
--- Follow the source again, or another table with the same key and columns. Nothing is embedded again if this is the
--- transaction that detached it and the texts are the same; otherwise every row is, as nobody saw which ones changed.
+-- Attach a vectorizer to its source again, or to another table with the same key and columns. In the transaction that detached
+-- it, nothing is embedded again unless types of embedded columns changed; otherwise all rows are, since changes were not tracked.
 CREATE OR REPLACE FUNCTION ai.attach_vectorizer(vectorizer anycompatible, source regclass DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -148,16 +148,16 @@ BEGIN
     END IF;
 END $$;
 
--- Key columns of another type or name: those of target, log and queue become the same.
+-- Change key columns of target, log and queue to the names and types of the source.
 CREATE OR REPLACE FUNCTION ai._retype_keys(v ai.vectorizer, v_new ai.vectorizer) RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     n int;
 BEGIN
     IF cardinality(v.key_columns) <> cardinality(v_new.key_columns) THEN
-        RAISE EXCEPTION 'the primary key of % has % columns, the vectors were made with %', v_new.source_table,
+        RAISE EXCEPTION 'the primary key of % has % columns, that of the vectors has %', v_new.source_table,
             cardinality(v_new.key_columns), cardinality(v.key_columns) USING ERRCODE = 'invalid_parameter_value',
-            HINT = 'Make a new vectorizer.';
+            HINT = 'Create a new vectorizer for this table.';
     END IF;
     PERFORM ai._rename_keys(v, v_new.key_columns);
     FOR n IN SELECT i FROM generate_subscripts(v.key_types, 1) i WHERE v.key_types[i] <> v_new.key_types[i] LOOP

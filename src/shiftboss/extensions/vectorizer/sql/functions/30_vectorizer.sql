@@ -1,4 +1,4 @@
--- What people call: create, update, drop, pause, resume, retry. A vectorizer is named by its id or its name everywhere.
+-- Public functions: create, update, drop, pause, resume and retry. All take the id or the name of a vectorizer.
 
 DROP FUNCTION IF EXISTS ai.create_vectorizer(regclass, text, text[], text, text, int, int, text, text, int, text, text, text,
     interval, int, int, boolean, boolean);
@@ -28,11 +28,11 @@ BEGIN
     v.name := coalesce(create_vectorizer.name, left(v_table, 50) || '_embedding');
     SELECT x.id INTO v_id FROM ai.vectorizer x WHERE x.name = v.name AND x.replaces IS NULL;
     IF FOUND AND if_not_exists THEN
-        RAISE NOTICE 'vectorizer "%" exists already', v.name;
+        RAISE NOTICE 'vectorizer "%" already exists', v.name;
         RETURN v_id;
     ELSIF FOUND THEN
-        RAISE EXCEPTION 'there is already a vectorizer "%"', v.name USING ERRCODE = 'duplicate_object',
-            HINT = 'Give another name, or if_not_exists => true, or drop the other one.';
+        RAISE EXCEPTION 'vectorizer "%" already exists', v.name USING ERRCODE = 'duplicate_object',
+            HINT = 'Choose another name, drop the existing vectorizer, or add if_not_exists => true.';
     END IF;
     v_target := ai._table_name(coalesce(destination, format('%I', left(v.name, 57) || '_store')), v_home);
     v_view := ai._table_name(coalesce(view_name, format('%I', left(v.name, 63))), v_home);
@@ -64,13 +64,13 @@ BEGIN
     RETURN v.id;
 END $$;
 
--- 'table' or 'schema.table', quoted where it must be, as its two parts.
+-- Split 'table' or 'schema.table', quoted where needed, into schema and table.
 CREATE OR REPLACE FUNCTION ai._table_name(p_name text, p_schema text) RETURNS text[] LANGUAGE sql IMMUTABLE
 SET search_path = pg_catalog, pg_temp AS $$
     SELECT CASE cardinality(parts) WHEN 1 THEN p_schema || parts ELSE parts[1:2] END FROM parse_ident(p_name) parts
 $$;
 
--- Register and build what the row says, and queue the rows that are there.
+-- Register a vectorizer, create its tables and triggers, and optionally queue the existing rows.
 CREATE OR REPLACE FUNCTION ai._make(v ai.vectorizer, p_target text[], p_enqueue boolean) RETURNS ai.vectorizer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -91,7 +91,7 @@ BEGIN
     RETURN v;
 END $$;
 
--- Every row of the source is to be embedded. One that a worker holds gets a new ticket.
+-- Queue all rows of the source. Rows that a worker has claimed get a new ticket, which invalidates the claim.
 CREATE OR REPLACE FUNCTION ai._queue_all(v ai.vectorizer) RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -101,9 +101,9 @@ BEGIN
     PERFORM pg_notify('shiftboss_vectorizers', '');
 END $$;
 
--- Change a vectorizer; what is left out stays, and '' clears base_url, api_key_name and text_search. What changes the vectors
--- makes a replacement, which embeds everything again in the background while the old vectors serve, and takes over when its
--- queue is empty. The rest changes at once. The id of what works at it.
+-- Change a vectorizer. Omitted settings stay; '' clears base_url, api_key_name and text_search. If vectors change, a replacement
+-- embeds everything again in the background and takes over when its queue is empty; until then searches use the old vectors.
+-- Other settings apply at once. Returns the id of the vectorizer, or of the replacement.
 DROP FUNCTION IF EXISTS ai.update_vectorizer(anycompatible, text[], text, text, int, int, text, text, int, text, interval, int, int);
 CREATE OR REPLACE FUNCTION ai.update_vectorizer(
     vectorizer anycompatible, columns text[] DEFAULT NULL, template text DEFAULT NULL,
@@ -126,7 +126,7 @@ BEGIN
     WHERE v_old.id IN (x.id, x.replaces);
     SELECT r.* INTO v_old FROM ai.vectorizer x, ai._follow_renames(x) r WHERE x.id = v_old.id;
     v := v_old;
-    IF columns IS NOT NULL OR template IS NOT NULL THEN  -- together they say what is embedded
+    IF columns IS NOT NULL OR template IS NOT NULL THEN  -- together they define the text
         v.columns := columns;
         v.template := template;
     END IF;
@@ -134,7 +134,7 @@ BEGIN
     v.chunk_size := coalesce(chunk_size, v.chunk_size);
     v.chunk_overlap := coalesce(chunk_overlap, CASE WHEN chunk_size IS NULL THEN v.chunk_overlap END);
     v.separators := coalesce(separators, v.separators);
-    IF provider IS NOT NULL OR model IS NOT NULL THEN  -- another model, other dimensions
+    IF provider IS NOT NULL OR model IS NOT NULL THEN  -- another model may have other dimensions
         v.provider := coalesce(provider, v.provider);
         v.model := model;
         v.dimensions := coalesce(dimensions, ai._default_dimensions(v.provider, v.model));
@@ -146,7 +146,7 @@ BEGIN
     v.index_opclass := coalesce(index_opclass, v.index_opclass);
     v.index_min_rows := coalesce(index_min_rows, v.index_min_rows);
     v.index_options := coalesce(index_options, CASE WHEN index_method IN (v.index_method) OR index_method IS NULL THEN v.index_options END);
-    -- An index that there could not be, or was not because of too many dimensions, is chosen again.
+    -- Choose the index method again if the old or the new dimensions are too many for an index.
     v.index_method := coalesce(index_method, CASE WHEN v.dimensions <= 2000 AND (v.index_method <> 'none' OR v_old.dimensions <= 2000)
                                                   THEN v.index_method END);
     v := ai._checked(v);
@@ -157,14 +157,14 @@ BEGIN
     RETURN ai._replace(v_old, v);
 END $$;
 
--- What the vectors depend on.
+-- The settings that vectors depend on.
 CREATE OR REPLACE FUNCTION ai._vectors_depend_on(v ai.vectorizer) RETURNS jsonb LANGUAGE sql IMMUTABLE
 SET search_path = pg_catalog, pg_temp AS $$
     SELECT jsonb_build_array(v.columns, v.template, v.watched_numbers, v.chunking, v.chunk_size, v.chunk_overlap, v.separators,
                              v.provider, v.model, v.dimensions)
 $$;
 
--- Settings that leave the vectors alone, for a vectorizer and its replacement.
+-- Apply settings that do not change vectors, for a vectorizer and its replacement.
 CREATE OR REPLACE FUNCTION ai._change_at_once(v ai.vectorizer) RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -175,7 +175,7 @@ BEGIN
     PERFORM pg_notify('shiftboss_vectorizers', '');
 END $$;
 
--- Make v beside v_old, whose place it will take.
+-- Create v as the replacement of v_old.
 CREATE OR REPLACE FUNCTION ai._replace(v_old ai.vectorizer, v ai.vectorizer) RETURNS int LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -202,8 +202,8 @@ BEGIN
     DELETE FROM ai.vectorizer WHERE id = v.id;
 END $$;
 
--- Let a finished replacement take the place of what it replaces: same id, same names. True if it did. It waits for its
--- queue to be empty and, unless forced, for its failed rows: their old vectors are better than none.
+-- Swap in a finished replacement under the id and names of the old vectorizer. Returns false while its queue is not empty or,
+-- unless forced, while it has failed rows, whose old vectors would be lost.
 CREATE OR REPLACE FUNCTION ai.swap_vectorizer(vectorizer anycompatible, force boolean DEFAULT false) RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -220,7 +220,7 @@ BEGIN
        OR NOT force AND EXISTS (SELECT FROM ai._vectorizer_error e WHERE e.vectorizer_id = v.id AND e.final) THEN
         RETURN false;
     END IF;
-    -- The strongest lock at once, as the old triggers go; not for long, as everybody who uses the source waits behind it.
+    -- Take the strongest lock at once, since triggers are dropped, with a short timeout, since all users of the source wait.
     PERFORM set_config('lock_timeout', '2s', true);
     EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', v.source_table);
     IF ai._pending(v) > 0 THEN
@@ -249,8 +249,8 @@ BEGIN
     RETURN true;
 END $$;
 
--- Point the view at the new target. A column that changed its type (other dimensions) needs the view to be made again, and so
--- does a view that was dropped along with a column.
+-- Point the view at the new target. It must be created again if the type of a column changed (other dimensions), or if it was
+-- dropped together with a column.
 CREATE OR REPLACE FUNCTION ai._move_view(v_old ai.vectorizer, v ai.vectorizer) RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -270,7 +270,7 @@ BEGIN
     UPDATE ai.vectorizer SET target_view = v_name::regclass, view_name = v_name WHERE id = v_old.id;
 END $$;
 
--- The grants on a relation as statements with a place for its name.
+-- The grants on a relation, as GRANT statements with %s for its name.
 CREATE OR REPLACE FUNCTION ai._grants(p_relation regclass) RETURNS text[] LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp AS $$
     SELECT array_agg(format('GRANT %s ON %%s TO %s%s', a.privilege_type,
@@ -292,7 +292,7 @@ END $$;
 CREATE OR REPLACE FUNCTION ai._copy_grants(p_from regclass, p_to regclass) RETURNS void LANGUAGE sql
 SET search_path = pg_catalog, pg_temp AS $$ SELECT ai._apply_grants(ai._grants(p_from), p_to::text) $$;
 
--- Stop following the source. The vectors and the view stay, unless drop_all.
+-- Drop a vectorizer. Its vectors and the view are kept, unless drop_all.
 CREATE OR REPLACE FUNCTION ai.drop_vectorizer(vectorizer anycompatible, drop_all boolean DEFAULT false) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -307,7 +307,7 @@ LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     UPDATE ai.vectorizer x SET paused = true FROM ai._named(vectorizer) v WHERE v.id IN (x.id, x.replaces)
 $$;
 
--- Go on at once, whatever held it back.
+-- Resume a vectorizer at once, even if it is paused, deferred or waiting for its schedule.
 CREATE OR REPLACE FUNCTION ai.resume_vectorizer(vectorizer anycompatible) RETURNS void
 LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     UPDATE ai.vectorizer x SET paused = false, deferred_until = NULL, defer_reason = NULL, next_run_at = NULL
@@ -315,7 +315,7 @@ LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     SELECT pg_notify('shiftboss_vectorizers', '')
 $$;
 
--- Put the failed rows back into the queue; how many.
+-- Put the failed rows back into the queue, and return their number.
 CREATE OR REPLACE FUNCTION ai.retry_vectorizer(vectorizer anycompatible) RETURNS bigint LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

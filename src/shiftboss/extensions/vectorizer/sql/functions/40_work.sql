@@ -1,5 +1,5 @@
--- What a worker calls. A claim is the queue row's very tuple (ctid and ticket): whatever changes the row makes another
--- tuple, and the claim no longer matches. due_at is when a row may be taken: now, after a backoff, or when a claim lapses.
+-- Functions for workers. A claim is identified by the ctid and ticket of the queue row: any change of the row creates a new tuple,
+-- so that the claim no longer matches. due_at is when a row can be claimed: now, after a backoff, or when a claim expires.
 
 CREATE OR REPLACE FUNCTION ai._pending(v ai.vectorizer) RETURNS bigint LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp AS $$
@@ -14,7 +14,7 @@ BEGIN
     RETURN coalesce(v_count, 0);
 END $$;
 
--- Exactly how many rows wait, at any size: each counts once, however often it changed and wherever it stands.
+-- The exact number of pending rows. Each row counts once, no matter how often it changed.
 CREATE OR REPLACE FUNCTION ai.vectorizer_pending(vectorizer anycompatible) RETURNS bigint LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp AS $$ SELECT ai._pending(ai._named(vectorizer)) $$;
 
@@ -28,7 +28,7 @@ BEGIN
     RETURN v_due;
 END $$;
 
--- Vectorizers that have work which may be done now. A replacement with an empty queue has the swap to do.
+-- The vectorizers that have work to do now. A replacement with an empty queue has to be swapped in.
 CREATE OR REPLACE FUNCTION ai._vectorizers_due() RETURNS SETOF ai.vectorizer LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp AS $$
     SELECT v.* FROM ai.vectorizer v
@@ -41,8 +41,8 @@ SET search_path = pg_catalog, pg_temp AS $$
     ORDER BY v.id
 $$;
 
--- A run begins: with a schedule, the next one is due a period later. What changed in the source's shape is followed first.
--- NULL where it may not run now.
+-- Start a run: set the time of the next scheduled run, and apply changes of the source's columns, partitions and security.
+-- Returns NULL if the vectorizer may not run now.
 CREATE OR REPLACE FUNCTION ai._vectorizer_begin(p_id int) RETURNS ai.vectorizer LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -61,8 +61,8 @@ BEGIN
     RETURN v;
 END $$;
 
--- Move entries from the log to the queue, where each row stands once. A row whose entry a worker holds gets a new ticket, so
--- that the worker, which embeds its former content, finds its own ticket gone. One at a time: others do without.
+-- Move entries from the log to the queue, which has each row once. A claimed row gets a new ticket, so that the worker, which is
+-- embedding the old content, loses its claim. Only one session does this at a time; others skip it.
 CREATE OR REPLACE FUNCTION ai._fold(v ai.vectorizer) RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -75,8 +75,8 @@ BEGIN
     END IF;
 END $$;
 
--- Take up to p_limit rows that are due, and read them. Statements of their own on purpose: the last sees at least what the
--- tickets stand for. A row that is gone from the source comes with present = false.
+-- Claim up to p_limit due rows and read them. Claim and read are separate statements, so that the read sees at least the changes
+-- that the tickets stand for. A row that was deleted from the source is returned with present = false.
 CREATE OR REPLACE FUNCTION ai._vectorizer_claim(p_id int, p_limit int, p_lease interval)
 RETURNS TABLE (tid text, ticket bigint, present boolean, fields text[]) LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
@@ -89,7 +89,7 @@ BEGIN
     IF NOT FOUND THEN
         RETURN;
     END IF;
-    PERFORM set_config('synchronous_commit', 'off', true);  -- a claim that a crash undoes is only a claim
+    PERFORM set_config('synchronous_commit', 'off', true);  -- a crash may lose the claim, which is harmless
     PERFORM ai._fold(v);
     EXECUTE format('WITH taken AS (UPDATE %1$s q SET due_at = $1 + $2, held = true WHERE q.ctid = ANY (ARRAY('
         'SELECT c.ctid FROM %1$s c WHERE c.due_at <= $1 ORDER BY c.due_at LIMIT $3 FOR UPDATE SKIP LOCKED)) '
@@ -105,7 +105,7 @@ BEGIN
         ai._queue_of(v), v.source_table, ai._each_key(v, 'q.k%1$s = s.%2$I', ' AND ')) USING v_tids;
 END $$;
 
--- Hold claimed rows for longer. Where each stands now, by its ticket; one that was lost or is being changed is left out.
+-- Extend the claim of rows, and return their new tids by ticket. Rows whose claim was lost or that are being changed are omitted.
 CREATE OR REPLACE FUNCTION ai._vectorizer_extend(p_id int, p_tids tid[], p_tickets bigint[], p_lease interval)
 RETURNS TABLE (ticket bigint, tid text) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -120,7 +120,7 @@ BEGIN
     END IF;
 END $$;
 
--- Give claimed rows back untried.
+-- Release claimed rows without spending an attempt.
 CREATE OR REPLACE FUNCTION ai._vectorizer_release(p_id int, p_tids tid[], p_tickets bigint[]) RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -134,8 +134,8 @@ BEGIN
     END IF;
 END $$;
 
--- Rows that failed at a step: again after a backoff that doubles, or with the last try to the failed list. Their vectors go
--- with the last try, as they stand for a text that is no longer there. How many ended.
+-- Record rows that failed at a step: they are retried with exponential backoff or, after the last attempt, listed as failed. The
+-- vectors of failed rows are deleted, since they belong to an old text. Returns how many failed permanently.
 CREATE OR REPLACE FUNCTION ai._vectorizer_fail(p_id int, p_tids tid[], p_tickets bigint[], p_step text, p_reasons text[])
 RETURNS int LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -169,13 +169,13 @@ BEGIN
     RETURN v_ended;
 END $$;
 
--- The provider asks for patience: the whole vectorizer waits, no row loses a try.
+-- Defer the whole vectorizer because of its provider. No row spends an attempt.
 CREATE OR REPLACE FUNCTION ai._vectorizer_defer(p_id int, p_delay interval, p_reason text) RETURNS void LANGUAGE sql
 SET search_path = pg_catalog, pg_temp AS $$
     UPDATE ai.vectorizer SET deferred_until = shiftboss.now() + p_delay, defer_reason = p_reason WHERE id = p_id
 $$;
 
--- Count what a batch did, for the rate; minutes older than an hour go.
+-- Count the rows and chunks of a batch for the rate, and delete counts older than an hour.
 CREATE OR REPLACE FUNCTION ai._vectorizer_count(p_id int, p_rows bigint, p_chunks bigint) RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -188,8 +188,7 @@ BEGIN
     DELETE FROM ai._vectorizer_minute m WHERE m.vectorizer_id = p_id AND m.minute < v_now - interval '1 hour';
 END $$;
 
--- Fleet: one task for each vectorizer that has work, one for each question (a worker answers many in one call). How many were
--- made.
+-- Enqueue a task for each vectorizer that has work, and one for each open query. Returns the number of new tasks.
 CREATE OR REPLACE FUNCTION ai._vectorizers_enqueue() RETURNS bigint LANGUAGE sql
 SET search_path = pg_catalog, pg_temp AS $$
     SELECT count(*) FILTER (WHERE e.created) FROM shiftboss.enqueue((

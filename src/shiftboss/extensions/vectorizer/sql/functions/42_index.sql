@@ -1,5 +1,5 @@
--- Indexes of a target. The name of an index says which vectorizer it serves and how it is defined, so whether the right one
--- is there is a matter of its name. Workers build them CONCURRENTLY: writers to the source must not wait for it.
+-- Indexes of a target. The name of an index identifies its vectorizer and its definition, so checking the name is enough. Workers
+-- build them CONCURRENTLY, so that writers to the source do not wait.
 
 CREATE OR REPLACE FUNCTION ai._checked_index(v ai.vectorizer) RETURNS ai.vectorizer LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp AS $$
@@ -11,14 +11,14 @@ BEGIN
     v.index_options := coalesce(v.index_options, '{}');
     IF v.index_opclass !~ '^(vector|halfvec)_(cosine|l2|ip|l1)_ops$' THEN
         RAISE EXCEPTION 'there is no index_opclass "%"', v.index_opclass USING ERRCODE = 'invalid_parameter_value',
-            HINT = 'vector_cosine_ops, vector_l2_ops, vector_ip_ops, vector_l1_ops, or the same with halfvec.';
+            HINT = 'Use vector_cosine_ops, vector_l2_ops, vector_ip_ops, vector_l1_ops, or the same with halfvec.';
     END IF;
     v_limit := CASE WHEN starts_with(v.index_opclass, 'halfvec') THEN 4000 ELSE 2000 END;
     v.index_method := coalesce(v.index_method, CASE WHEN v.dimensions <= v_limit THEN 'hnsw' ELSE 'none' END);
     IF v.index_method <> 'none' AND v.dimensions > v_limit THEN
-        RAISE EXCEPTION 'an index with % holds at most % dimensions, not %', v.index_opclass, v_limit, v.dimensions
+        RAISE EXCEPTION 'an index with % supports at most % dimensions, not %', v.index_opclass, v_limit, v.dimensions
             USING ERRCODE = 'program_limit_exceeded',
-            HINT = 'index_opclass => ''halfvec_cosine_ops'' holds 4000; or index_method => ''none'', or fewer dimensions.';
+            HINT = 'Use index_opclass => ''halfvec_cosine_ops'' (up to 4000), index_method => ''none'', or fewer dimensions.';
     END IF;
     IF v.index_method = 'ivfflat' AND v.index_opclass LIKE '%l1_ops' THEN
         RAISE EXCEPTION 'IVFFlat has no operator class %', v.index_opclass USING ERRCODE = 'invalid_parameter_value',
@@ -29,20 +29,20 @@ BEGIN
         k (method, key, least, most) ON k.key = o.key AND k.method = v.index_method
     WHERE k.key IS NULL OR o.value !~ '^\d{1,5}$' OR o.value::int NOT BETWEEN k.least AND k.most LIMIT 1;
     IF FOUND OR (v.index_options ->> 'ef_construction')::int < 2 * coalesce((v.index_options ->> 'm')::int, 16) THEN
-        RAISE EXCEPTION 'index option % does not fit a % index', coalesce(v_bad, 'ef_construction < 2 * m'), v.index_method
+        RAISE EXCEPTION 'index option % is not valid for a % index', coalesce(v_bad, 'ef_construction < 2 * m'), v.index_method
             USING ERRCODE = 'invalid_parameter_value',
-            HINT = 'hnsw: m (2 to 100), ef_construction (4 to 1000, at least 2 * m); ivfflat: lists (1 to 32768).';
+            HINT = 'Valid are m (2 to 100) and ef_construction (4 to 1000, at least 2 * m) for hnsw, lists (1 to 32768) for ivfflat.';
     END IF;
     BEGIN
         PERFORM v.text_search::regconfig;
     EXCEPTION WHEN undefined_object OR invalid_name OR syntax_error THEN
         RAISE EXCEPTION 'there is no text search configuration "%"', v.text_search USING ERRCODE = 'invalid_parameter_value',
-            HINT = 'SELECT cfgname FROM pg_ts_config lists them: english, simple …';
+            HINT = 'To list them: SELECT cfgname FROM pg_ts_config';
     END;
     RETURN v;
 END $$;
 
--- A vector as the index holds it, and the operator that orders by distance.
+-- SQL for a vector in the type of the index.
 CREATE OR REPLACE FUNCTION ai._indexed(v ai.vectorizer, p_vector text) RETURNS text LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp AS $$
     SELECT CASE WHEN starts_with(v.index_opclass, 'halfvec')
@@ -55,7 +55,7 @@ SET search_path = pg_catalog, pg_temp AS $$
         WHEN 'cosine' THEN '<=>' WHEN 'l2' THEN '<->' WHEN 'ip' THEN '<#>' WHEN 'l1' THEN '<+>' END)
 $$;
 
--- The indexes that a vectorizer wants: name and definition. lists follow pgvector's advice where they are not given.
+-- The names and definitions of the indexes that a vectorizer needs. The default of lists follows pgvector's recommendation.
 CREATE OR REPLACE FUNCTION ai._indexes_wanted(v ai.vectorizer, p_rows bigint) RETURNS TABLE (name text, definition text)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT format('_vectorizer_%s_%s_%s', v.generation, v.index_method, left(md5(v.index_opclass || v.index_options::text), 8)),
@@ -77,8 +77,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     WHERE i.indrelid = v.target_table AND starts_with(c.relname, format('_vectorizer_%s_', v.generation))
 $$;
 
--- The statements that give the target its indexes once it is large enough to need them, and take away those it had before
--- and those that were not finished; empty when there is nothing to do.
+-- The statements that create the indexes, once the target has enough rows, and drop old and invalid ones. Empty if there is
+-- nothing to do.
 CREATE OR REPLACE FUNCTION ai._vectorizer_index(p_id int) RETURNS text[] LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -114,7 +114,7 @@ END $$;
 CREATE OR REPLACE FUNCTION ai._vectorizer_indexed(p_id int) RETURNS void LANGUAGE sql
 SET search_path = pg_catalog, pg_temp AS $$ UPDATE ai.vectorizer SET index_due = false WHERE id = p_id AND index_due $$;
 
--- What the status says of it.
+-- The state of the indexes for ai.vectorizer_status.
 CREATE OR REPLACE FUNCTION ai._index_state(v ai.vectorizer) RETURNS text LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp AS $$
     SELECT CASE
@@ -124,11 +124,11 @@ SET search_path = pg_catalog, pg_temp AS $$
         ELSE coalesce((SELECT format('%s, %s %%', p.phase, round(100 * coalesce(greatest(
                 p.tuples_done::numeric / nullif(p.tuples_total, 0), p.blocks_done::numeric / nullif(p.blocks_total, 0)), 0)))
             FROM pg_stat_progress_create_index p WHERE p.relid = v.target_table LIMIT 1),
-            format('from %s vectors on', coalesce(v.index_min_rows, shiftboss.setting('vectorizer_index_rows', '10000')::bigint)))
+            format('waiting for %s vectors', coalesce(v.index_min_rows, shiftboss.setting('vectorizer_index_rows', '10000')::bigint)))
     END
 $$;
 
--- An index built before indexes had a name of ours.
+-- Rename an index that was built before the naming scheme existed.
 CREATE OR REPLACE FUNCTION ai._name_index(v ai.vectorizer) RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

@@ -1,6 +1,6 @@
--- Questions asked with SQL alone: ai.embed_query asks, a worker embeds, ai.search_query (99_vectors_search.sql) searches.
+-- Search from SQL: ai.embed_query requests an embedding, a worker makes it, ai.search_query (52_search.sql) searches.
 
--- Ask for the embedding of a text by the vectorizer's own model. The id of the request, which is kept for an hour.
+-- Request the embedding of a text by the vectorizer's model. Returns the id of the request, which is kept for an hour.
 CREATE OR REPLACE FUNCTION ai.embed_query(vectorizer anycompatible, query text) RETURNS bigint LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -17,7 +17,7 @@ BEGIN
     RETURN v_id;
 END $$;
 
--- Requests that nobody works at, of some vectorizers or all; with p_ids, these.
+-- Claim open requests, of all vectorizers or of p_vectorizers, or those with p_ids.
 DROP FUNCTION IF EXISTS ai._queries_claim(int[], interval);
 CREATE OR REPLACE FUNCTION ai._queries_claim(p_vectorizers int[], p_lease interval, p_ids bigint[] DEFAULT NULL)
 RETURNS TABLE (id bigint, vectorizer_id int, query text) LANGUAGE sql
@@ -31,7 +31,7 @@ SET search_path = pg_catalog, pg_temp AS $$
     RETURNING q.id, q.vectorizer_id, q.query
 $$;
 
--- The generation tells which vectors the answer may be compared with.
+-- Store the embedding or the error of a request. p_generation identifies the vectors that the embedding can be compared with.
 CREATE OR REPLACE FUNCTION ai._query_answer(p_id bigint, p_generation int, p_embedding real[], p_error text) RETURNS void
 LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     UPDATE ai._vectorizer_query SET generation = p_generation, embedding = p_embedding, error = p_error WHERE id = p_id

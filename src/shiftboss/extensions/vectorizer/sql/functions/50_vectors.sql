@@ -1,9 +1,9 @@
 -- requires: vector
--- Writing vectors. 99_vectors_search.sql searches them.
+-- Writes vectors. 52_search.sql searches them.
 
--- Write what was embedded and take the rows off the queue, both or neither. p_tids and p_tickets are the claimed rows; the
--- other arrays hold a chunk each, by its row's ticket. A row without chunks loses its vectors. Rows that changed meanwhile,
--- or are being changed, are left alone and done again. The tickets of the rows that were written.
+-- Write vectors and remove their rows from the queue atomically. p_tids and p_tickets are the claimed rows; the other arrays have
+-- one element per chunk, which belongs to the row with that ticket. The vectors of a row without chunks are deleted. Rows that
+-- have changed or are being changed are skipped and embedded again. Returns the tickets of the written rows.
 CREATE OR REPLACE FUNCTION ai._vectorizer_write(p_id int, p_tids tid[], p_tickets bigint[], p_chunk_tickets bigint[],
     p_seqs int[], p_chunks text[], p_embeddings public.vector[]) RETURNS bigint[] LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$

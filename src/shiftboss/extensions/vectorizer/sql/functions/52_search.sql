@@ -1,7 +1,7 @@
 -- requires: vector
--- Search by vector, by words, or by both: each way ranks its candidates, and a chunk's score is the sum of 1 / (60 + rank)
--- (reciprocal rank fusion). Every function returns distance (NULL by words alone), key, chunk_seq, chunk, the source row and
--- the score, best first.
+-- Search by vector, by words, or by both. Each method ranks its candidates; the score of a chunk is the sum of 1 / (60 + rank)
+-- (reciprocal rank fusion). All functions return distance (NULL for words alone), key, chunk_seq, chunk, the source row and the
+-- score, best first.
 
 DROP FUNCTION IF EXISTS ai.search_vectorizer(anycompatible, vector, int);
 CREATE OR REPLACE FUNCTION ai.search_vectorizer(
@@ -11,7 +11,7 @@ SET search_path = pg_catalog, pg_temp AS $$
     SELECT f.* FROM ai._named(vectorizer) v, ai._search(coalesce(v.replaces, v.id), NULL, query, query_text, max_results, filter) f
 $$;
 
--- By words alone: "quoted phrases", or, and -not are understood.
+-- Search by words. The query can contain "quoted phrases", or, and -excluded words.
 CREATE OR REPLACE FUNCTION ai.search_text(
     vectorizer anycompatible, query text, max_results int DEFAULT 10, filter jsonb DEFAULT NULL
 ) RETURNS TABLE (distance float8, key jsonb, chunk_seq int, chunk text, source jsonb, score float8) LANGUAGE sql VOLATILE
@@ -19,7 +19,7 @@ SET search_path = pg_catalog, pg_temp AS $$
     SELECT f.* FROM ai._named(vectorizer) v, ai._search(coalesce(v.replaces, v.id), NULL, NULL, query, max_results, filter) f
 $$;
 
--- With the answer to ai.embed_query, waiting for it if need be; hybrid searches by its words as well.
+-- Search with the embedding of an ai.embed_query request, waiting for it if needed. hybrid also searches by its words.
 CREATE OR REPLACE FUNCTION ai.search_query(
     request bigint, max_results int DEFAULT 10, filter jsonb DEFAULT NULL, hybrid boolean DEFAULT false
 ) RETURNS TABLE (distance float8, key jsonb, chunk_seq int, chunk text, source jsonb, score float8) LANGUAGE plpgsql VOLATILE
@@ -34,7 +34,7 @@ BEGIN
                                           CASE WHEN hybrid THEN q.query END, max_results, filter);
 END $$;
 
--- The embedding that ai.embed_query asked for, as soon as a worker has made it.
+-- The embedding of an ai.embed_query request. Waits until a worker has made it.
 CREATE OR REPLACE FUNCTION ai.query_embedding(request bigint, timeout interval DEFAULT '30 seconds') RETURNS vector
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -45,9 +45,9 @@ BEGIN
         SELECT * INTO q FROM ai._vectorizer_query x WHERE x.id = request;
         IF NOT FOUND THEN
             RAISE EXCEPTION 'there is no request %', request USING ERRCODE = 'no_data_found',
-                HINT = 'SELECT ai.embed_query(vectorizer, text) makes one, which is kept for an hour.';
+                HINT = 'Create one with SELECT ai.embed_query(vectorizer, text). Requests are kept for an hour.';
         ELSIF q.error IS NOT NULL THEN
-            RAISE EXCEPTION 'request % could not be embedded: %', request, q.error USING ERRCODE = 'external_routine_exception';
+            RAISE EXCEPTION 'cannot embed request %: %', request, q.error USING ERRCODE = 'external_routine_exception';
         ELSIF q.embedding IS NOT NULL THEN
             RETURN q.embedding;
         ELSIF clock_timestamp() > v_until THEN
@@ -58,8 +58,8 @@ BEGIN
     END LOOP;
 END $$;
 
--- A filter as conditions on the source (s); the filter itself is the parameter $3. {"lang": "en", "hits": {">=": 5, "<": 9},
--- "tag": ["a", "b"], "gone": null}: equal, compared, one of, NULL.
+-- SQL conditions on the source (s) for a filter such as {"lang": "en", "hits": {">=": 5, "<": 9}, "tag": ["a", "b"],
+-- "gone": null}: equal, compared, one of, NULL. The filter itself is the parameter $3.
 CREATE OR REPLACE FUNCTION ai._filter_sql(v ai.vectorizer, p_filter jsonb) RETURNS text LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -71,7 +71,7 @@ BEGIN
              ON a.attrelid = v.source_table AND a.attname = f.key AND a.attnum > 0 AND NOT a.attisdropped LOOP
         IF c.attname IS NULL THEN
             RAISE EXCEPTION 'table % has no column "%"', v.source_table, c.key USING ERRCODE = 'undefined_column',
-                HINT = 'The keys of a filter are columns of the source table.';
+                HINT = 'Use columns of the source table as keys of the filter.';
         END IF;
         v_parts := v_parts || CASE jsonb_typeof(c.value)
             WHEN 'null' THEN format('s.%I IS NULL', c.key)
@@ -90,8 +90,8 @@ DECLARE
 BEGIN
     FOR v_operator IN SELECT o FROM jsonb_object_keys(p_comparisons) o LOOP
         IF v_operator NOT IN ('=', '<>', '<', '<=', '>', '>=', 'like', 'ilike') THEN
-            RAISE EXCEPTION 'a filter cannot compare by "%"', v_operator USING ERRCODE = 'invalid_parameter_value',
-                HINT = 'It knows =, <>, <, <=, >, >=, like and ilike.';
+            RAISE EXCEPTION 'a filter has no operator "%"', v_operator USING ERRCODE = 'invalid_parameter_value',
+                HINT = 'Use =, <>, <, <=, >, >=, like or ilike.';
         END IF;
         v_parts := v_parts || format(CASE WHEN v_operator LIKE '%like' THEN 's.%I::text %s ($3 -> %L ->> %L)'
                                           ELSE 's.%I %s ($3 -> %L ->> %L)::%s' END, p_column, v_operator, p_column, v_operator, p_type);
@@ -99,8 +99,8 @@ BEGIN
     RETURN coalesce(array_to_string(nullif(v_parts, '{}'), ' AND '), 'true');
 END $$;
 
--- The search itself. The lock makes a switch to other vectors wait, so that what is read next holds until the end; with
--- p_generation, a query embedded for vectors that have been replaced is refused: distances of two models do not mix.
+-- Search. The lock delays a swap to other vectors until the search has ended. With p_generation, a query that was embedded for
+-- replaced vectors is rejected: vectors of different models cannot be compared.
 CREATE OR REPLACE FUNCTION ai._search(
     p_id int, p_generation int, p_query vector, p_text text, p_limit int, p_filter jsonb
 ) RETURNS TABLE (distance float8, key jsonb, chunk_seq int, chunk text, source jsonb, score float8) LANGUAGE plpgsql VOLATILE
@@ -111,7 +111,7 @@ DECLARE
     v_most int := CASE WHEN p_query IS NULL OR p_text IS NULL THEN p_limit ELSE greatest(4 * p_limit, 50) END;
 BEGIN
     IF p_limit IS NULL OR p_limit < 1 OR coalesce(jsonb_typeof(p_filter), 'object') <> 'object' THEN
-        RAISE EXCEPTION 'max_results must be at least 1, and filter an object' USING ERRCODE = 'invalid_parameter_value';
+        RAISE EXCEPTION 'max_results must be at least 1, and filter must be an object' USING ERRCODE = 'invalid_parameter_value';
     END IF;
     SELECT * INTO v FROM ai.vectorizer x WHERE x.id = p_id;
     EXECUTE format('LOCK TABLE %s IN ACCESS SHARE MODE', v.source_table);
@@ -126,7 +126,8 @@ BEGIN
     PERFORM ai._scan_on(v_scan);
 END $$;
 
--- Filters apply after the index: let it go on until enough rows are found (pgvector 0.8 and later). For HNSW and IVFFlat.
+-- Set iterative scans for HNSW and IVFFlat (pgvector 0.8 and later): filters apply after the index, so the scan must continue until
+-- enough rows are found.
 CREATE OR REPLACE FUNCTION ai._scan_on(p_values text[]) RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -137,7 +138,7 @@ BEGIN
     END IF;
 END $$;
 
--- $1 query, $2 text, $3 filter, $4 results, $5 candidates of each way.
+-- The query of a search. $1 is the vector, $2 the text, $3 the filter, $4 the number of results, $5 the candidates per method.
 CREATE OR REPLACE FUNCTION ai._search_sql(v ai.vectorizer, p_near boolean, p_words boolean, p_filter jsonb) RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

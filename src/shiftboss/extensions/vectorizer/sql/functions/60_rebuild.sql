@@ -1,4 +1,4 @@
--- Vectorizers made by an earlier version get the log and the triggers of this one, once.
+-- Upgrades the log and the triggers of vectorizers that an earlier version created.
 DO $$
 DECLARE
     v ai.vectorizer;
@@ -13,8 +13,8 @@ BEGIN
         PERFORM ai._make_log(v);
         UPDATE ai.vectorizer x SET build = 2, key_numbers = v.key_numbers, watched_numbers = v.watched_numbers WHERE x.id = v.id;
     END LOOP;
-    -- triggers that notice a renamed target, compare under new names and never compile their plans; an index known by its
-    -- name, chunks as visible as their rows
+    -- Build 4: triggers detect a renamed target and renamed columns and disable JIT; indexes are identified by name; chunks have
+    -- the row-level security of their rows.
     FOR v IN SELECT * FROM ai.vectorizer x WHERE generation IS NOT NULL AND build < 4 AND ai._trouble(x) IS NULL LOOP
         v.send_dimensions := v.dimensions IS DISTINCT FROM ai._default_dimensions(v.provider, v.model);
         v.view_name := ai._view_name(v);

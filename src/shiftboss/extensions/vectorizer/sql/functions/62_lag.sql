@@ -1,5 +1,5 @@
--- How far each vectorizer is behind, at a bounded cost: rows that wait (at most p_most are counted) and for how many seconds
--- the first of them has been due.
+-- The lag of each vectorizer, at a bounded cost: pending rows (at most p_most are counted) and the seconds since the oldest of
+-- them became due.
 CREATE OR REPLACE FUNCTION ai.vectorizer_lag(p_most int DEFAULT 10000)
 RETURNS TABLE (name text, pending bigint, lag_seconds double precision, paused boolean) LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp AS $$
