@@ -172,7 +172,9 @@ async def test_waiting_outlives_an_outage(opened: App, eventually: Callable[...,
         await asyncio.wait_for(begun.wait(), 20)
         with capture_logs() as logs:
             async with outage(await app.database()):
-                await eventually(lambda: waiting.done() or [e for e in logs if "is away" in e["event"]], 30)
+                await eventually(
+                    lambda: waiting.done() or [e for e in logs if "cannot read results" in e["event"]], 30
+                )
         go_on.set()
         assert await waiting == "after all"
 

@@ -135,10 +135,10 @@ async def test_an_unknown_type_is_a_warning_or_an_error(
     db: Database, published: App, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = await Operations(db, Settings.load()).enqueue(ME, NewTask(task_type="img.thumbnial"))
-    assert made.warning == "no worker knows the task type 'img.thumbnial': did you mean img.thumbnail?"
+    assert made.warning == "no worker serves the task type 'img.thumbnial': did you mean img.thumbnail?"
     with caplog.at_level(logging.WARNING):
         await App("web").task_named("later.on").enqueue()
-    assert "no worker knows the task type 'later.on'" in caplog.text
+    assert "no worker serves the task type 'later.on'" in caplog.text
     monkeypatch.setenv("SHIFTBOSS_TASKS_STRICT", "true")
     with pytest.raises(UnknownTaskType, match=r"later\.on"):
         await App("web").task_named("later.on").enqueue()

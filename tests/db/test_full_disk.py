@@ -74,7 +74,7 @@ def server(disk: Disk) -> Iterator[EmbeddedServer]:
 
 
 def test_too_little_room_for_a_database_says_so(make_disk: Callable[[str], Disk]) -> None:
-    with pytest.raises(EmbeddedServerError, match="no space left for a database") as caught:
+    with pytest.raises(EmbeddedServerError, match="not enough disk space for a database") as caught:
         EmbeddedServer(make_disk("8m").path / "data").acquire()
     assert "--data-dir" in (caught.value.hint or "")
 
@@ -123,9 +123,9 @@ async def test_a_server_that_died_of_it_comes_back_when_there_is_room(
         disk.fill()
         os.kill(state.postmaster, 9)
         await eventually(lambda: server.running() is None)
-        with pytest.raises(EmbeddedServerError, match="no space left") as caught:
+        with pytest.raises(EmbeddedServerError, match="not enough disk space") as caught:
             EmbeddedServer(server.data_dir).acquire()
-        assert caught.value.hint == "free some space; what is in it is not lost"
+        assert caught.value.hint == "free some space; the existing data is intact"
         disk.free()
 
         async def found() -> bool:

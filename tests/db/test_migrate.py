@@ -64,7 +64,7 @@ async def test_a_failure_changes_nothing(empty_database_url: str) -> None:
 
 async def test_a_newer_schema_is_refused(empty_database_url: str) -> None:
     await migrate(empty_database_url, trees=[dataclasses.replace(TREE, migrations=[TABLE, COLUMN])])
-    with pytest.raises(MigrationError, match="newer than this Shiftboss: it holds 0002_colour") as caught:
+    with pytest.raises(MigrationError, match="newer than this Shiftboss: it contains 0002_colour") as caught:
         await migrate(empty_database_url, trees=[TREE])
     assert "upgrade" in (caught.value.hint or "")
     with pytest.raises(MigrationError, match="newer"):

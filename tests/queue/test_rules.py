@@ -12,7 +12,7 @@ import pytest
 from psycopg.types.json import Jsonb
 
 from shiftboss.db import Database
-from shiftboss.db.tasks import DEFAULTS
+from shiftboss.db.encoding import DEFAULTS
 from shiftboss.extensions.grpc.session import profile_of
 from shiftboss.model.errors import DatabaseError, UsageError
 from shiftboss.model.settings import WorkerSettings

@@ -137,7 +137,7 @@ async def test_an_index_that_was_left_unfinished_is_built_again(database_url: st
             "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'public.tasks_failed'::regclass"
         )
     done = await migrate(database_url)
-    assert done.notices == ["built without locking their tables: tasks_failed"]
+    assert done.notices == ["built indexes without locking their tables: tasks_failed"]
     assert (await migrate(database_url)).notices == []
 
 

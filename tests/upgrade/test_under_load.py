@@ -75,7 +75,7 @@ async def test_a_table_that_is_held_stops_the_migration_and_nothing_else(databas
     with psycopg.connect(url) as holder, psycopg.connect(url, autocommit=True) as other:
         holder.execute("LOCK TABLE public.tasks IN ROW EXCLUSIVE MODE")
         async with connect(url) as conn, conn.transaction():
-            with pytest.raises(MigrationError, match="held tables"):
+            with pytest.raises(MigrationError, match="locked the tables"):
                 await lock_tables(
                     conn, {"public.tasks", "public.workers", "public.none"}, "ACCESS EXCLUSIVE", 0
                 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 
 from shiftboss.db import Database
-from shiftboss.db.tasks import as_json
+from shiftboss.db.encoding import as_json
 from shiftboss.leader.schedules import Cron, register
 from shiftboss.model.errors import UsageError
 from shiftboss.worker.handlers import Handler

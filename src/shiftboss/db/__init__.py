@@ -1,4 +1,4 @@
-"""PostgreSQL: pool, migrations, embedded server, and one thin class per SQL family. Calls only `model`."""
+"""PostgreSQL access: pool, migrations, embedded server, and one class per family of SQL functions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Connection", "Database", "Row", "SyncDatabase"]
 
 
 def __getattr__(name: str) -> Any:
-    # The driver is loaded on first use: the keeper of the embedded server and `--help` do without it.
+    # The driver is loaded on first use, because the embedded server's keeper and `--help` do not need it.
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

@@ -1,7 +1,7 @@
-"""Indexes that migrations add to large tables, built before the migration and without locking the table.
+"""Builds the indexes of a migration on large tables concurrently, before the migration runs.
 
-A migration is one transaction, so that an index built in it keeps everybody from writing until all of it is
-committed. One that is there already is passed over by `CREATE INDEX IF NOT EXISTS`.
+A migration is a single transaction: an index built inside it blocks all writes until the commit. The
+migration's own `CREATE INDEX IF NOT EXISTS` skips an index that was built here.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ from typing import NamedTuple
 import psycopg
 from psycopg import sql
 
-from shiftboss.db.connection import Connection
+from shiftboss.db.connection import Connection, is_pooled
 from shiftboss.db.sqlfiles import SqlFile
 from shiftboss.log import get_logger
 
 log = get_logger(__name__)
 
 LARGE = 64 * 1024 * 1024
-"""Bytes from which on a table is large: a smaller one is read in a fraction of a second."""
+"""Tables of at least this many bytes are large. Smaller ones are indexed in a fraction of a second."""
 _INDEX = re.compile(r"^CREATE (UNIQUE )?INDEX IF NOT EXISTS (\w+) ON (\w+)\.(\w+)([^;]*);", re.MULTILINE)
+# For each wanted index: whether an earlier attempt left it invalid, and whether a large table lacks it.
 _FOUND = """
 SELECT w.n - 1 AS place, NOT i.indisvalid AS broken,
     i.indexrelid IS NULL AND pg_catalog.pg_table_size(t.oid) >= %s AS missing
@@ -46,16 +47,17 @@ class Index(NamedTuple):
 
 
 def indexes(file: SqlFile, pending: bool = True) -> list[Index]:
-    """What can be built ahead of this migration."""
+    """Return the indexes that can be built before this migration."""
     return [Index(u, name, s, table, rest, pending) for u, name, s, table, rest in _INDEX.findall(file.sql)]
 
 
 async def build_ahead(conn: Connection, wanted: Sequence[Index], large: int = LARGE) -> list[str]:
-    """Build those that a large table lacks, and those that an earlier attempt left unfinished; their names.
+    """Build indexes that large tables lack or that an earlier attempt left invalid. Return their names.
 
-    What cannot be built, for want of a column that the migration adds first, is left to the migration.
+    An index that cannot be built yet, such as one on a column that the migration adds, is left to it.
     """
-    if not wanted or await _pooled(conn):
+    # Behind a transaction pooler, session settings would leak to the next client of the session.
+    if not wanted or await is_pooled(conn):
         return []
     await conn.execute(
         "SET search_path = pg_catalog, pg_temp; SET statement_timeout = 0; SET lock_timeout = '60s'"
@@ -73,18 +75,13 @@ async def build_ahead(conn: Connection, wanted: Sequence[Index], large: int = LA
     return built
 
 
-async def _pooled(conn: Connection) -> bool:
-    """Behind a transaction pooler a session's settings would reach the next client that gets it."""
-    row = await (await conn.execute("SELECT pg_catalog.pg_backend_pid() AS pid")).fetchone()
-    return row is None or row["pid"] != conn.info.backend_pid
-
-
 async def _build(conn: Connection, index: Index) -> bool:
-    log.info("building an index ahead of the migration", index=index.name, table=index.table)
+    log.info("building an index before the migration", index=index.name, table=index.table)
     try:
         await conn.execute(index.create.encode())
     except psycopg.Error as error:
-        log.info("left to the migration", index=index.name, reason=str(error).partition("\n")[0])
+        reason = str(error).partition("\n")[0]
+        log.info("cannot build the index before the migration", index=index.name, reason=reason)
         await _drop(conn, index)
         return False
     return True

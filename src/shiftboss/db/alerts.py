@@ -1,4 +1,4 @@
-"""Alerts that fire or have fired, and their announcements: one method per SQL function."""
+"""Alerts and their notifications."""
 
 from __future__ import annotations
 
@@ -20,35 +20,35 @@ class Alerts:
     async def settle(
         self, rules: Sequence[str], found: list[dict[str, Any]], targets: Sequence[str], task: str | None
     ) -> list[Row]:
-        """Start and end alerts by what these rules found; the announcements that follow."""
+        """Start and end alerts according to what the rules found, and return the notifications to send."""
         return await self._db.fetch(
             "SELECT * FROM shiftboss.settle_alerts(%s, %s, %s, %s)",
             [list(rules), Jsonb(found), list(targets), task],
         )
 
     async def take_deliveries(self, targets: Sequence[str]) -> list[Row]:
-        """Announcements to these targets that are due."""
+        """Take the notifications that are due for these targets."""
         return await self._db.fetch("SELECT * FROM shiftboss.take_deliveries(%s)", [list(targets)])
 
     async def delivered(self, id: int, error: str | None = None) -> None:
-        """How an attempt to deliver went."""
+        """Record the result of a delivery attempt. No error means success."""
         await self._db.fetch("SELECT shiftboss.delivered(%s, %s)", [id, error])
 
     async def firing(self) -> list[Row]:
-        """Alerts that have not ended, the worst and oldest first."""
+        """Return the alerts that have not ended, most severe and oldest first."""
         query = (
             "SELECT * FROM shiftboss.alerts WHERE ended_at IS NULL ORDER BY severity, started_at LIMIT 200"
         )
         return await self._db.fetch(query)
 
     async def latest(self, limit: int = 50) -> list[Row]:
-        """All alerts, the newest first."""
+        """Return the latest alerts, newest first."""
         return await self._db.fetch(
             "SELECT * FROM shiftboss.alerts ORDER BY started_at DESC, id DESC LIMIT %s", [limit]
         )
 
     async def undelivered(self) -> list[Row]:
-        """Announcements that failed at least once and are not delivered."""
+        """Return notifications that failed at least once and are still not delivered."""
         return await self._db.fetch(
             "SELECT d.*, a.rule"
             " FROM shiftboss.alert_deliveries d JOIN shiftboss.alerts a ON a.id = d.alert_id"

@@ -1,4 +1,4 @@
-"""The autoscaler's settings, by queue: one method per SQL function of the same name."""
+"""The autoscaler's settings by queue, and the load that it reacts to."""
 
 from __future__ import annotations
 
@@ -12,13 +12,11 @@ if TYPE_CHECKING:
 
 
 class Autoscale:
-    """Everything that can be asked of `shiftboss.autoscale`."""
-
     def __init__(self, db: Database) -> None:
         self._db = db
 
     async def set_autoscale(self, queue: str, settings: dict[str, Any]) -> dict[str, Any]:
-        """Change the given keys; what is stored now. None as a value brings the default back."""
+        """Change the given keys and return the stored settings. The value None restores a default."""
         row = await self._db.fetch_one(
             "SELECT shiftboss.set_autoscale(%s, %s) AS settings", [queue, settings]
         )
@@ -27,32 +25,32 @@ class Autoscale:
         return stored
 
     async def configure_autoscale(self, queue: str, settings: dict[str, Any]) -> bool:
-        """Change the given keys, unless the same configuration was applied before."""
+        """Change the given keys unless the same configuration was applied before. Return whether it was."""
         row = await self._db.fetch_one(
             "SELECT shiftboss.configure_autoscale(%s, %s) AS changed", [queue, settings]
         )
         return bool(row and row["changed"])
 
     async def get(self, queue: str) -> dict[str, Any]:
-        """The keys that are stored for a queue."""
+        """Return the keys that are stored for a queue."""
         row = await self._db.fetch_one("SELECT settings FROM shiftboss.autoscale WHERE queue = %s", [queue])
         return row["settings"] if row else {}
 
     async def all(self) -> list[Row]:
-        """Every queue with its stored keys, and the seconds since its number of workers changed."""
+        """Return every queue with its stored keys and the seconds since its number of workers changed."""
         return await self._db.fetch(
             "SELECT queue, settings, extract(epoch FROM shiftboss.now() - scaled_at)::float8 AS since_change"
             " FROM shiftboss.autoscale ORDER BY queue"
         )
 
     async def load(self, queue: str | None = None, window: timedelta = timedelta(minutes=1)) -> Row:
-        """The figures that the autoscaler decides on."""
+        """Return the figures that the autoscaler bases its decisions on."""
         row = await self._db.fetch_one("SELECT * FROM shiftboss.load(%s, %s)", [queue, window])
         assert row is not None
         return row
 
     async def scaled(self, queue: str) -> None:
-        """The number of its workers has changed just now."""
+        """Record that the number of workers of a queue has just changed."""
         await self._db.execute(
             "UPDATE shiftboss.autoscale SET scaled_at = shiftboss.now() WHERE queue = %s", [queue]
         )

@@ -1,4 +1,4 @@
-"""Enqueue on the caller's own connection, in its transaction: psycopg, SQLAlchemy, Django, DB-API."""
+"""Enqueue in the transaction of a caller's connection: psycopg, SQLAlchemy, Django or DB-API."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from psycopg.rows import args_row
 
 from shiftboss import tracing
 from shiftboss.db.connection import translated
+from shiftboss.db.encoding import ENQUEUE, as_given, encode
 from shiftboss.db.payload import dumps
-from shiftboss.db.tasks import ENQUEUE, as_given, encode
 from shiftboss.model.errors import UsageError
 from shiftboss.model.task import Enqueued, NewTask
 
@@ -21,7 +21,7 @@ STATEMENT = "SELECT id, created FROM shiftboss.enqueue(CAST({} AS jsonb))"
 
 
 async def enqueue_on(conn: Any, tasks: Sequence[NewTask]) -> list[Enqueued]:
-    """On an async connection: psycopg's, or SQLAlchemy's AsyncSession and AsyncConnection."""
+    """Enqueue on an async connection of psycopg, or an AsyncSession or AsyncConnection of SQLAlchemy."""
     with tracing.sending(tasks) as carried:
         return await _enqueue_on(conn, carried)
 
@@ -32,12 +32,12 @@ async def _enqueue_on(conn: Any, tasks: Sequence[NewTask]) -> list[Enqueued]:
             cursor = await conn.execute(STATEMENT.format("%s"), [_text(tasks)])
             return _rows(tasks, await cursor.fetchall())
     if not (_is_sqlalchemy(conn) and inspect.iscoroutinefunction(conn.execute)):
-        raise _refused(conn, "an async", "app.sync.enqueue(..., conn=...) takes synchronous ones")
+        raise _refused(conn, "an async", "for a synchronous connection, use app.sync.enqueue(..., conn=...)")
     return _rows(tasks, (await conn.execute(_statement(), {"tasks": _text(tasks)})).all())
 
 
 def enqueue_sync_on(conn: Any, tasks: Sequence[NewTask]) -> list[Enqueued]:
-    """On a sync connection: psycopg's, SQLAlchemy's Session and Connection, Django's, any DB-API one."""
+    """Enqueue on a synchronous connection of psycopg, SQLAlchemy, Django or any DB-API driver."""
     if isinstance(conn, psycopg.Connection):
         return enqueue_sync(tasks, conn)
     with tracing.sending(tasks) as carried:
@@ -45,7 +45,7 @@ def enqueue_sync_on(conn: Any, tasks: Sequence[NewTask]) -> list[Enqueued]:
 
 
 def enqueue_sync(tasks: Sequence[NewTask], conn: psycopg.Connection[Any]) -> list[Enqueued]:
-    """Enqueue on the caller's own synchronous connection, in its transaction."""
+    """Enqueue on a synchronous psycopg connection, in its transaction."""
     with (
         tracing.sending(tasks) as carried,
         translated(),
@@ -60,14 +60,14 @@ def _enqueue_sync_on(conn: Any, tasks: Sequence[NewTask]) -> list[Enqueued]:
         return _rows(tasks, conn.execute(_statement(), {"tasks": _text(tasks)}).all())
     cursor: Callable[[], Any] | None = getattr(conn, "cursor", None)
     if cursor is None or _is_sqlalchemy(conn) or isinstance(conn, psycopg.AsyncConnection):
-        raise _refused(conn, "a synchronous", "`await app.enqueue(..., conn=...)` takes async ones")
+        raise _refused(conn, "a synchronous", "for an async connection, use await app.enqueue(..., conn=...)")
     with translated(), cursor() as own:
         own.execute(STATEMENT.format("%s"), [_text(tasks)])
         return _rows(tasks, own.fetchall())
 
 
 def _is_sqlalchemy(conn: Any) -> bool:
-    # Sessions may be classes of the user's own that derive from SQLAlchemy's; sqlmodel's do.
+    # A session may be a subclass of SQLAlchemy's, as in sqlmodel.
     return any(kind.__module__.partition(".")[0] == "sqlalchemy" for kind in type(conn).__mro__)
 
 
@@ -82,10 +82,10 @@ def _text(tasks: Sequence[NewTask]) -> str:
 
 
 def _rows(tasks: Sequence[NewTask], rows: Sequence[Any]) -> list[Enqueued]:
-    # A caller's connection may give rows as dicts, and ids as text.
+    # A caller's connection may return rows as dicts, and ids as text.
     values = (tuple(row.values()) if isinstance(row, dict) else row for row in rows)
     return as_given(tasks, [Enqueued(UUID(str(id)), created) for id, created in values])
 
 
 def _refused(conn: Any, kind: str, hint: str) -> UsageError:
-    return UsageError(f"{type(conn).__name__} is not {kind} connection that can be used here", hint=hint)
+    return UsageError(f"{type(conn).__name__} is not {kind} database connection", hint=hint)

@@ -1,4 +1,4 @@
-"""How every connection of ours is made, and how the driver's errors become ours."""
+"""Connections: options, session settings, JSON adapters, and translation of the driver's errors."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ T = TypeVar("T")
 
 OLDEST_SERVER = 140000
 TRIES: Final = 6
-#: Serialization failure and deadlock: the transaction was rolled back whole and may be tried again.
+#: Serialization failure and deadlock: the whole transaction was rolled back and can be retried.
 CROSSED: Final = ("40001", "40P01")
 
-# What the statements of this package rely on, whatever was set for the role or the database. The timeouts of
-# statements and locks stay: they protect the server, and what they end is tried again with less to do.
+# Settings that the statements of this package rely on; they override those of the role and the database.
+# statement_timeout and lock_timeout stay: they protect the server, and callers retry smaller batches.
 SETTINGS = {
     "default_transaction_isolation": "read committed",
     "idle_in_transaction_session_timeout": "0",
@@ -44,14 +44,14 @@ _SINCE = {"transaction_timeout": 170000}
 
 
 class _DictDumper(JsonbDumper):
-    """A dict given as a parameter is jsonb; a list stays an array."""
+    """Passes a dict parameter as jsonb. Lists remain arrays."""
 
 
 class _ShownLoader(JsonbLoader):
-    """Rows come as text where they are shown: one number that Python cannot hold must not hide the rest.
+    """Loads jsonb leniently for display: one number that Python cannot represent must not hide the rest.
 
-    A claim asks for the binary form and meets the strict reader: nobody runs a task with other arguments than
-    were given.
+    This applies to the text format. Claims use the binary format and a strict loader, so that no task runs
+    with arguments other than those given.
     """
 
     def load(self, data: Buffer) -> Any:
@@ -62,7 +62,7 @@ class _ShownLoader(JsonbLoader):
             with suppress(RecursionError):
                 if "infinity" in error.msg:
                     return json.loads(text, parse_int=_number, parse_float=_number)
-            return text.decode()  # too deep to be shown as anything else
+            return text.decode()  # nested too deeply to parse
 
 
 def _loads(text: str | bytes) -> Any:
@@ -72,7 +72,7 @@ def _loads(text: str | bytes) -> Any:
 
 
 def _opened_row(cursor: psycopg.AsyncCursor[Any]) -> RowMaker[Row]:
-    """Rows as dicts; sealed text in them is opened, as far as there are keys."""
+    """Make rows dicts, and decrypt text in them if its key is configured."""
     made = dict_row(cursor)
 
     def opened(values: Sequence[Any]) -> Row:
@@ -104,16 +104,16 @@ def _dumps(value: Any) -> bytes:
 
 
 class _Context:
-    """What psycopg asks for to take over our adapters."""
+    """The object from which psycopg takes our adapters."""
 
     adapters = _adapters()
     connection = None
 
 
 def connection_options(pooled: bool = False) -> dict[str, Any]:
-    """Keyword arguments of every connect: autocommit, dict rows, our JSON.
+    """Return the keyword arguments of every connection: autocommit, dict rows, our JSON adapters.
 
-    Behind a transaction pooler the next statement may run in another session: nothing is prepared there.
+    Behind a transaction pooler, nothing is prepared, because the next statement may run in another session.
     """
     return {
         **({"prepare_threshold": None} if pooled else {}),
@@ -125,9 +125,9 @@ def connection_options(pooled: bool = False) -> dict[str, Any]:
 
 
 async def again(call: Callable[[], Awaitable[T]]) -> T:
-    """What `call` returns; it is called again, a few times, when it met another transaction crosswise.
+    """Return the result of `call`, retrying it after a deadlock or serialization failure.
 
-    For transactions of our own, begun and ended by `call`.
+    `call` must begin and end its own transaction.
     """
     for attempt in range(1, TRIES):
         try:
@@ -140,20 +140,20 @@ async def again(call: Callable[[], Awaitable[T]]) -> T:
 
 
 def check_url(url: str) -> None:
-    """Refuse what is no PostgreSQL URL. The message leaves the URL out: it may hold a password."""
+    """Raise ConfigError unless this is a PostgreSQL URL. The message omits it: it may contain a password."""
     scheme, separator, _ = url.partition("://")
     if (separator and scheme in ("postgresql", "postgres")) or (not separator and "=" in url):
         return
     wrong = f"starts with {scheme}://" if separator and "@" not in scheme else "has no scheme"
     hint = "write postgresql://user@host:5432/database"
     if scheme.startswith(("postgres+", "postgresql+")):
-        hint = f"leave out {scheme[scheme.index('+') :]}, which is for SQLAlchemy: postgresql://…"
+        hint = f"remove {scheme[scheme.index('+') :]}, which only SQLAlchemy understands: postgresql://…"
     raise ConfigError(f"the database URL {wrong}", hint=hint)
 
 
 @asynccontextmanager
 async def connect(url: str, pooled: bool = False) -> AsyncIterator[Connection]:
-    """One connection outside any pool, closed at the end."""
+    """Open one connection outside any pool. It is closed at the end of the block."""
     check_url(url)
     with translated():
         conn: Connection = await psycopg.AsyncConnection.connect(conninfo(url), **connection_options())
@@ -169,13 +169,13 @@ async def connect(url: str, pooled: bool = False) -> AsyncIterator[Connection]:
 
 
 async def is_pooled(conn: Connection) -> bool:
-    """True behind a pooler: the process that answers is not the one that the handshake named."""
+    """Whether a pooler is in between: the backend that answers is not the one named in the handshake."""
     row = await (await conn.execute("SELECT pg_catalog.pg_backend_pid() AS pid", prepare=False)).fetchone()
     return row is not None and row["pid"] != conn.info.backend_pid
 
 
 async def settle(conn: Connection, pooled: bool) -> None:
-    """Give a new connection our settings; not behind a pooler, where other clients would get them too."""
+    """Apply our session settings, except behind a pooler, where other clients would inherit them."""
     await conn.set_isolation_level(psycopg.IsolationLevel.READ_COMMITTED)
     if pooled:
         conn.prepare_threshold = None
@@ -184,7 +184,7 @@ async def settle(conn: Connection, pooled: bool) -> None:
 
 
 async def odd_settings(conn: Connection) -> str | None:
-    """What has to be set in each transaction behind a pooler; None if nothing has to."""
+    """Return the statement that each transaction behind a pooler must start with, or None."""
     wanted = {name: value for name, value in SETTINGS.items() if _known(name, conn)}
     shown = ", ".join(f"pg_catalog.current_setting('{name}') AS {name}" for name in wanted)
     row = await (await conn.execute(f"SELECT {shown}", prepare=False)).fetchone() or {}
@@ -193,12 +193,12 @@ async def odd_settings(conn: Connection) -> str | None:
 
 
 def settings_of_transaction(conn: Connection) -> str:
-    """Our settings until the end of a transaction, as a statement."""
+    """Return a statement that applies our settings until the end of the transaction."""
     return _assignments(SETTINGS, conn, local=True)
 
 
 def _assignments(settings: dict[str, str], conn: Connection, *, local: bool) -> str:
-    """One statement, so that it can be part of a pipeline."""
+    """Return a single statement that makes all settings in one round trip."""
     calls = [
         f"pg_catalog.set_config('{name}', '{value}', {local})"
         for name, value in settings.items()
@@ -213,7 +213,7 @@ def _known(name: str, conn: Connection) -> bool:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Let the driver's errors leave as ours, so that no other room needs to know the driver."""
+    """Translate the driver's errors into ours, so that other packages do not depend on the driver."""
     try:
         yield
     except ShiftbossError:
@@ -224,20 +224,20 @@ def translated() -> Iterator[None]:
 
 def _translate(error: psycopg.Error) -> DatabaseError:
     message = error.diag.message_primary or str(error).strip() or type(error).__name__
-    message = " ".join(message.split())  # libpq's own run over several lines
+    message = " ".join(message.split())  # messages of libpq span several lines
     hint, state = error.diag.message_hint, error.sqlstate
-    if _passes(error):
-        hint = hint or "check that PostgreSQL runs and that SHIFTBOSS_DATABASE_URL is right"
+    if _is_transient(error):
+        hint = hint or "check that PostgreSQL is running and that SHIFTBOSS_DATABASE_URL is correct"
         return DatabaseUnavailable(message, hint=hint, sqlstate=state)
     return DatabaseError(message, hint=hint, sqlstate=state)
 
 
-def _passes(error: psycopg.Error) -> bool:
-    # A full disk or too little memory (53), a deadlock or lost race (40), an I/O error (58): as good as away,
-    # for the same again may well go through. 08 is the connection, 57P an administrator's shutdown.
+def _is_transient(error: psycopg.Error) -> bool:
+    # The same statement may succeed later: after connection errors (08), deadlocks and serialization failures
+    # (40), a full disk or too little memory (53), a shutdown by an administrator (57P) and I/O errors (58).
     state = error.sqlstate
     if state is None:
-        # Only these are about what was to be sent. The driver raises InternalError when a COMMIT gets two
-        # answers, as when the server ends the session just then: nobody knows whether it was committed.
+        # Only these errors are about the statement itself. The driver also raises InternalError if the server
+        # ends the session while it answers a COMMIT: whether the transaction was committed is unknown.
         return not isinstance(error, psycopg.DataError | psycopg.ProgrammingError | psycopg.NotSupportedError)
     return state.startswith(("08", "40", "53", "57P", "58"))

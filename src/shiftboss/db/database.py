@@ -1,4 +1,4 @@
-"""One open database: a pool, four ways to run SQL, and the families of functions as properties."""
+"""The `Database` class: a connection pool, methods to run SQL, and the families of SQL functions."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ __all__ = ["Connection", "Database", "Params", "Row"]
 Params = Sequence[Any] | Mapping[str, Any]
 F = TypeVar("F")
 
-# Imported on first use: a worker or a command needs a few of them.
+# Imported on first use, because a worker or a command needs only a few of them.
 FAMILIES = {
     "alerts": "shiftboss.db.alerts:Alerts",
     "autoscale": "shiftboss.db.autoscale:Autoscale",
@@ -81,10 +81,10 @@ FAMILIES = {
 
 
 class Database:
-    """An open pool. Use `await Database.open()` and `close()`, or `async with await Database.open()`.
+    """An open database. Use `async with await Database.open()`, or `await Database.open()` and `close()`.
 
-    A family of SQL functions is one class in its own module: the core's are attributes, and those of
-    extensions are `db.family(Runs)`, or `db.runs` by the name that the extension gave it.
+    Each family of SQL functions is a class in its own module. Those of the core are attributes of this
+    class; those of extensions are available as `db.family(Runs)`, or by name as `db.runs`.
     """
 
     alerts: Alerts
@@ -129,7 +129,7 @@ class Database:
         min_size: int = 1,
         max_size: int | None = None,
     ) -> Self:
-        """Open `url`, else the settings' database, else the embedded server, which is migrated on the way."""
+        """Open `url`, the database of the settings, or the embedded server, which is migrated if needed."""
         settings = Settings.load()
         codec.use(settings)
         chosen = settings.database
@@ -161,7 +161,7 @@ class Database:
         pooled: bool = False,
         check: bool = False,
     ) -> Self:
-        # A plain connection first: its error tells what is wrong, the pool's only that time is up.
+        # Try a plain connection first: its error says what is wrong, while the pool only reports a timeout.
         async with connect(url, pooled) as first:
             if check:
                 await _require_current_on(first)
@@ -175,7 +175,7 @@ class Database:
             min_size=min_size,
             max_size=max_size,
             name="shiftboss",
-            # After an outage be back before beats are missed: left alone, the pool waits longer every time.
+            # Reconnect soon after an outage, before heartbeats are missed: the pool's backoff is unbounded.
             timeout=15.0,
             reconnect_timeout=5.0,
             reconnect_failed=_revival(server),
@@ -188,19 +188,19 @@ class Database:
         return database
 
     def under(self, lease: Lease) -> Database:
-        """This database, but a statement has an effect only while `lease` is held."""
+        """Return a view of this database whose statements take effect only while `lease` is held."""
         from shiftboss.db.fenced import FencedDatabase
 
         return FencedDatabase(self, lease)
 
     def family(self, kind: Callable[[Database], F]) -> F:
-        """The one instance of an extension's family of functions on this database."""
+        """Return the instance of an extension's family of functions for this database."""
         if kind not in self._families:
             self._families[kind] = kind(self)
         family: F = self._families[kind]
         return family
 
-    if not TYPE_CHECKING:  # a type checker should still find misspelt attributes
+    if not TYPE_CHECKING:  # type checkers should still report misspelt attributes
 
         def __getattr__(self, name: str) -> Any:
             target = None if name.startswith("_") else FAMILIES.get(name) or named("families").get(name)
@@ -214,11 +214,11 @@ class Database:
         return self._pool.closed
 
     def on_close(self, closer: Callable[[], Awaitable[None]]) -> None:
-        """Close this, which works on the database, before the database itself."""
+        """Register a function to call before the database is closed."""
         self._closers.append(closer)
 
     async def close(self) -> None:
-        """Give back all connections, and the embedded server if this was one of its users."""
+        """Close all connections, and release the embedded server if it is used."""
         while self._closers:
             await self._closers.pop()()
         self._watch.close()
@@ -237,7 +237,7 @@ class Database:
         await self.close()
 
     async def fetch(self, sql: str, params: Params | None = None) -> list[Row]:
-        """All rows of one statement, each as a dict. Tried again if it met another transaction crosswise."""
+        """Run one statement and return all rows as dicts. Retried after a deadlock."""
         return await again(lambda: self._fetch(sql, params))
 
     async def _fetch(self, sql: str, params: Params | None) -> list[Row]:
@@ -245,12 +245,12 @@ class Database:
             return await (await conn.execute(sql, params)).fetchall()
 
     async def fetch_one(self, sql: str, params: Params | None = None) -> Row | None:
-        """The first row of one statement, or None. Tried again as `fetch` is."""
+        """Run one statement and return its first row, or None. Retried after a deadlock."""
         rows = await self.fetch(sql, params)
         return rows[0] if rows else None
 
     async def execute(self, sql: str, params: Params | None = None) -> int:
-        """Run one statement; the number of rows it touched. Tried again as `fetch` is."""
+        """Run one statement and return the number of affected rows. Retried after a deadlock."""
         return await again(lambda: self._execute(sql, params))
 
     async def _execute(self, sql: str, params: Params | None) -> int:
@@ -259,9 +259,9 @@ class Database:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Connection]:
-        """A connection inside one transaction: committed at the end, rolled back by an exception."""
+        """Yield a connection in a transaction, committed at the end and rolled back on an exception."""
         async with self.connection() as conn:
-            if self._in_each_transaction is not None:  # it is in one already
+            if self._in_each_transaction is not None:  # the connection is already in a transaction
                 yield conn
                 return
             async with conn.transaction():
@@ -269,7 +269,7 @@ class Database:
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
-        """A connection from the pool in autocommit mode, for one statement; errors leave as ours."""
+        """Yield a pooled connection in autocommit mode. The driver's errors are translated."""
         with translated():
             conn, self._spare = self._spare, None
             if conn is None:
@@ -284,7 +284,7 @@ class Database:
 
     @asynccontextmanager
     async def _settled(self, conn: Connection) -> AsyncIterator[None]:
-        """Behind a pooler whose sessions have other settings than ours, a transaction that has ours."""
+        """Open a transaction with our settings if a pooler's sessions have different ones."""
         if self._in_each_transaction is None:
             yield
             return
@@ -298,16 +298,16 @@ class Database:
             return await self._pool.getconn()
         except PoolTimeout as error:
             raise DatabaseUnavailable(
-                "no database connection became free in time",
-                hint="is PostgreSQL up? `shiftboss db status`",
+                "timed out waiting for a database connection",
+                hint="run `shiftboss db status` to check that PostgreSQL is up",
             ) from error
         finally:
             self._waiting -= 1
 
     async def _put_back(self, conn: Connection) -> None:
-        """Keep one at hand that nobody waits for, as the pool's way out and in costs a tenth of an enqueue.
+        """Keep one idle connection outside the pool: a round trip through it costs a tenth of an enqueue.
 
-        Now and then it goes back all the same, for the pool to renew what is old.
+        Once a minute the connection goes back, so that the pool can replace old connections.
         """
         idle = conn.pgconn.transaction_status == TransactionStatus.IDLE
         if idle and self._spare is None and not self._waiting and not self.closed:
@@ -324,12 +324,12 @@ class Database:
             await self._pool.putconn(spare)
 
     async def _renew(self) -> None:
-        """Replace all connections: those that are open lead to a server that does not answer."""
+        """Replace all connections, because the current ones lead to an unresponsive server."""
         await self._pool.drain()
         await self._give_up_spare()
 
     def dedicated(self) -> AbstractAsyncContextManager[Connection]:
-        """A connection of its own outside the pool, for LISTEN and for what takes long."""
+        """Open a connection outside the pool, for LISTEN and for long operations."""
         return connect(self._direct_url)
 
 
@@ -339,13 +339,13 @@ async def _configure(url: str, pooled: bool, conn: Connection) -> None:
 
 
 def _revival(server: EmbeddedServer | None) -> Callable[[AsyncConnectionPool[Connection]], Any]:
-    """What the pool does when it got no connection: try on, and start a killed embedded server again."""
+    """Return the pool's handler for failed reconnects: restart a killed embedded server and keep trying."""
 
     async def revive(pool: AsyncConnectionPool[Connection]) -> None:
         if server is not None:
-            with suppress(EmbeddedServerError):  # say on a full disk: the next try tells
+            with suppress(EmbeddedServerError):  # for example on a full disk; a later attempt may succeed
                 await asyncio.to_thread(server.revive)
-        # Having given up, the pool grows again only when asked: ask on behalf of those who wait already.
+        # The pool has given up and reconnects only on request: request a connection for current waiters.
         with suppress(psycopg.OperationalError):
             await pool.putconn(await pool.getconn(timeout=10))
 
@@ -353,7 +353,7 @@ def _revival(server: EmbeddedServer | None) -> Callable[[AsyncConnectionPool[Con
 
 
 async def require_current(url: str) -> None:
-    """Refuse a database without Shiftboss's schema, or with the one of another version."""
+    """Raise MigrationError unless the database has the schema of this version."""
     async with connect(url) as conn:
         await _require_current_on(conn)
 
@@ -366,6 +366,6 @@ async def _require_current_on(conn: Connection) -> None:
     raise MigrationError(
         "the database has no Shiftboss schema yet"
         if empty
-        else "the database's schema is not the one of this version",
+        else "the database schema does not match this version of Shiftboss",
         hint="run `shiftboss db migrate`",
     )

@@ -1,7 +1,7 @@
-"""A user's side of the embedded PostgreSQL: be counted, find the server or have it started, get its URL.
+"""The client side of the embedded PostgreSQL: find or start the server, and return its URL.
 
-Every user holds a shared lock on one file. A small keeper process (see `keeper`) is the server's parent: it
-restarts a killed server and stops it when nobody holds the lock any more, so no death leaves an orphan.
+Every client process holds a shared lock on one file. A small keeper process (see `keeper`) is the server's
+parent: it restarts a killed server, and stops it when no process holds the lock. No crash leaves an orphan.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ START_SECONDS = 60.0
 STOP_SECONDS = 40.0
 POLL_SECONDS = 0.02
 ROOM_NEEDED = 100 * 1024 * 1024
-ROOM_TO_START = 20 * 1024 * 1024  # one segment of its log, and a little
+ROOM_TO_START = 20 * 1024 * 1024  # one WAL segment and some reserve
 SOURCE = Path(__file__).resolve().parents[2]
 
 _known: dict[str, EmbeddedServer] = {}
 
 
 def current(url: str) -> str:
-    """Where this URL leads now: a killed server whose port was taken meanwhile comes back on another."""
+    """Return the current URL of an embedded server. A restart may change its port."""
     server = _known.get(url)
     return (server and server.url()) or url
 
 
 class EmbeddedServer:
-    """One user of the server in one data directory. Blocking: call `acquire` in a thread from async code."""
+    """One user of the server in a data directory. Methods block: async code calls `acquire` in a thread."""
 
     def __init__(
         self, data_dir: Path | None = None, *, settings: Mapping[str, str] | None = None, linger: float = 2.0
@@ -52,12 +52,12 @@ class EmbeddedServer:
         self._users_fd: int | None = None
 
     def acquire(self) -> str:
-        """Become a user; the URL of the running server, started first if it did not run."""
+        """Register as a user, start the server if necessary, and return its URL."""
         self._prepare()
         start_fd = _taken(lock(self._layout.start_lock, fcntl.LOCK_EX))
         try:
             if self._users_fd is None:
-                # Waits while a keeper that found no users is still shutting its server down.
+                # This waits while a keeper without users is still shutting its server down.
                 self._users_fd = _taken(lock(self._layout.users_lock, fcntl.LOCK_SH))
             os.utime(self._users_fd)
             url = self._url(self._answering())
@@ -70,33 +70,33 @@ class EmbeddedServer:
             os.close(start_fd)
 
     def release(self) -> None:
-        """Stop being a user. The last one to go lets the server stop."""
+        """Unregister as a user. The server stops some time after its last user."""
         if self._users_fd is not None:
-            os.utime(self._users_fd)  # the keeper lingers a little after the last user
+            os.utime(self._users_fd)  # the keeper waits for a while after the last use
             os.close(self._users_fd)
             self._users_fd = None
 
     def keep(self) -> None:
-        """Let the server run on without users, until `stop`."""
+        """Keep the server running without users until `stop`."""
         self._layout.keep_mark.touch()
 
     def revive(self) -> None:
-        """Start it again if it died with its keeper; a server stopped on purpose stays stopped."""
-        # An orderly stop takes the state away, so only a killed keeper leaves one behind.
+        """Restart the server if it was killed together with its keeper, but not if it was stopped."""
+        # A regular stop removes the state file, so only a killed keeper leaves one behind.
         if self._layout.keeper_pid() is None and self._layout.read_state() is not None:
             self.acquire()
 
     def running(self) -> State | None:
-        """What the keeper says about the server, or None if it does not run."""
+        """Return the server's state as written by the keeper, or None if it is not running."""
         return self._layout.read_state() if self._layout.keeper_pid() is not None else None
 
     def url(self) -> str | None:
-        """The URL of the server if it runs; starts nothing."""
+        """Return the URL of the server if it is running, without starting it."""
         state = self.running()
         return self._url(state) if state else None
 
     def stop(self) -> bool:
-        """Stop the server even while it is in use; False if it did not run."""
+        """Stop the server even if it is in use. Return whether it was running."""
         if self._layout.keep_mark.exists():
             self._layout.keep_mark.unlink()
         pid = self._layout.keeper_pid()
@@ -109,7 +109,7 @@ class EmbeddedServer:
             if time.monotonic() > deadline:
                 raise EmbeddedServerError(
                     f"the embedded server (keeper {pid}) did not stop in {STOP_SECONDS:.0f} s",
-                    hint=f"look into {self._layout.log}",
+                    hint=f"see {self._layout.log}",
                 )
             time.sleep(POLL_SECONDS)
         return True
@@ -123,7 +123,9 @@ class EmbeddedServer:
 
     def _prepare(self) -> None:
         if sys.platform == "win32":
-            raise EmbeddedServerError("no embedded server on Windows", hint="set SHIFTBOSS_DATABASE_URL")
+            raise EmbeddedServerError(
+                "the embedded server does not run on Windows", hint="set SHIFTBOSS_DATABASE_URL"
+            )
         try:
             self.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
             _make_password(self._layout.password)
@@ -134,18 +136,18 @@ class EmbeddedServer:
             ) from error
 
     def _answering(self) -> State:
-        """A server that answers: the state of one that is just being killed is not believed."""
+        """Return the state of a server that answers: the state file of a dying server may be out of date."""
         deadline = time.monotonic() + START_SECONDS
         while True:
             state = self._running() or self._start()
             if self._answers(state):
                 return state
             if time.monotonic() > deadline:
-                raise self._failure("the embedded server runs but does not answer")
+                raise self._failure("the embedded server is running but does not accept connections")
             time.sleep(POLL_SECONDS)
 
     def _answers(self, state: State) -> bool:
-        import psycopg  # late: `--help` and the keeper import this module's neighbours without the driver
+        import psycopg  # imported late, because `--help` and the keeper do not need the driver
 
         try:
             psycopg.connect(self._url(state), connect_timeout=5).close()
@@ -154,7 +156,7 @@ class EmbeddedServer:
         return True
 
     def _running(self) -> State | None:
-        """Wait while a keeper is between two states; None when there is no keeper."""
+        """Wait while a keeper is starting its server. Return None if there is no keeper."""
         deadline = time.monotonic() + START_SECONDS
         while self._layout.keeper_pid() is not None:
             if state := self._layout.read_state():
@@ -166,16 +168,16 @@ class EmbeddedServer:
         return None
 
     def _require_room(self) -> None:
-        """A server on a full disk cannot even write down why it ends."""
+        """Check the free space: on a full disk, the server cannot even log why it ends."""
         exists = self._layout.cluster.exists()
         needed = ROOM_TO_START if exists else ROOM_NEEDED
         if shutil.disk_usage(self.data_dir).free >= needed:
             return
         raise EmbeddedServerError(
-            f"no space left for a database in {self.data_dir} ({needed >> 20} MB are needed)",
-            hint="free some space; what is in it is not lost"
+            f"not enough disk space for a database in {self.data_dir} ({needed >> 20} MB required)",
+            hint="free some space; the existing data is intact"
             if exists
-            else "free some space, or choose another place with --data-dir or SHIFTBOSS_DATA_DIR",
+            else "free some space, or choose another directory with --data-dir or SHIFTBOSS_DATA_DIR",
         )
 
     def _start(self) -> State:
@@ -195,7 +197,7 @@ class EmbeddedServer:
         assert keeper.stdout is not None
         with keeper.stdout:
             answer = keeper.stdout.readline().decode()
-        keeper.wait()  # it has forked: the keeper proper is nobody's child
+        keeper.wait()  # the process has forked; the keeper itself is not our child
         state = self.running()
         if answer.strip() != "ready" or state is None:
             raise self._failure(answer.strip() or "the embedded server did not start")
@@ -204,7 +206,7 @@ class EmbeddedServer:
     def _failure(self, message: str) -> EmbeddedServerError:
         return EmbeddedServerError(
             message,
-            hint=f"see {self._layout.log}, or name another server with SHIFTBOSS_DATABASE_URL",
+            hint=f"see {self._layout.log}, or use another server with SHIFTBOSS_DATABASE_URL",
         )
 
     def _url(self, state: State) -> str:
@@ -213,7 +215,7 @@ class EmbeddedServer:
 
 
 def _make_password(path: Path) -> None:
-    """Write a random password once, whole or not at all, readable by its owner only."""
+    """Write a random password once and atomically, readable only by its owner."""
     if path.exists():
         return
     draft = path.with_name(f".password-{secrets.token_hex(4)}")
@@ -228,12 +230,12 @@ def _make_password(path: Path) -> None:
 
 
 def _environment() -> dict[str, str]:
-    # libpq's variables would steer initdb and the server; the source path lets the keeper find this package.
+    # libpq's variables would affect initdb and the server. PYTHONPATH lets the keeper import this package.
     kept = {key: value for key, value in os.environ.items() if not key.startswith("PG")}
     path = [str(SOURCE), *filter(None, [kept.get("PYTHONPATH")])]
     return kept | {"PYTHONPATH": os.pathsep.join(path), "LC_ALL": "C"}
 
 
 def _taken(fd: int | None) -> int:
-    assert fd is not None  # a blocking lock is either taken or raises
+    assert fd is not None  # a blocking lock either succeeds or raises
     return fd

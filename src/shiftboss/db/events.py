@@ -1,4 +1,4 @@
-"""What happened to whom, when and why."""
+"""The fleet's event log."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
 
 class Events:
-    """The log of the fleet: append and read."""
-
     def __init__(self, db: Database) -> None:
         self._db = db
 
@@ -27,7 +25,7 @@ class Events:
         task_id: UUID | None = None,
         details: dict[str, Any] | None = None,
     ) -> int:
-        """Write one event; listeners of channel `shiftboss_events` hear its id."""
+        """Append an event and return its id. Listeners of the channel `shiftboss_events` receive the id."""
         row = await self._db.fetch_one(
             "SELECT shiftboss.note(%s, %s, %s, %s, %s) AS id",
             [kind, worker_id, component, task_id, details or {}],
@@ -37,13 +35,13 @@ class Events:
         return id
 
     async def after(self, id: int, limit: int = 100) -> list[Row]:
-        """Events newer than `id`, oldest first."""
+        """Return events newer than `id`, oldest first."""
         return await self._db.fetch(
             "SELECT * FROM shiftboss.events WHERE id > %s ORDER BY id LIMIT %s", [id, limit]
         )
 
     async def named(self, ids: Sequence[int]) -> list[Row]:
-        """These events, oldest first."""
+        """Return the events with these ids, oldest first."""
         if not ids:
             return []
         return await self._db.fetch(
@@ -59,7 +57,7 @@ class Events:
         kind: str | None = None,
         before: int | None = None,
     ) -> list[Row]:
-        """The newest events, newest first; those before `before` for the next page."""
+        """Return the latest matching events, newest first. `before` selects the next page."""
         return await self._db.fetch(
             "SELECT * FROM shiftboss.events WHERE (%(w)s::text IS NULL OR worker_id = %(w)s)"
             " AND (%(c)s::text IS NULL OR component = %(c)s) AND (%(k)s::text IS NULL OR kind = %(k)s)"

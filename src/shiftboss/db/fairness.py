@@ -1,4 +1,4 @@
-"""Who goes first: shares of tenants, and priorities that age."""
+"""Fairness between tasks: weights of tenants, and ageing of priorities."""
 
 from __future__ import annotations
 
@@ -19,27 +19,25 @@ ORDER BY name LIMIT 10000
 
 
 class Fairness:
-    """Everything that decides between tasks of one priority, or lifts it."""
-
     def __init__(self, db: Database) -> None:
         self._db = db
 
     async def tenants(self) -> list[Row]:
-        """Every tenant that has a weight or had tasks lately; `set` says whether the weight was given."""
+        """Return tenants that have a weight (`set`) or had tasks recently."""
         return await self._db.fetch(TENANTS)
 
     async def set_tenant_weight(self, name: str, weight: float | None) -> bool:
-        """Give a tenant so much next to others that wait (1 unless set); None forgets it. Did it change?"""
+        """Set a tenant's weight, or with None restore the default of 1. Return whether it changed."""
         row = await self._db.fetch_one(
             "SELECT shiftboss.set_tenant_weight(%s, %s) AS changed", [name, weight]
         )
         return bool(row and row["changed"])
 
     async def ageing(self) -> timedelta | None:
-        """How long a task waits for one more point of priority; None: priorities do not age."""
+        """Return the waiting time that raises a task's priority by one, or None if priorities do not age."""
         row = await self._db.fetch_one("SELECT shiftboss.ageing() AS every")
         return row["every"] if row else None
 
     async def set_ageing(self, every: timedelta | None) -> None:
-        """Let waiting tasks gain one point of priority this often; None turns that off."""
+        """Raise the priority of waiting tasks by one after each such interval. None turns this off."""
         await self._db.execute("SELECT shiftboss.set_ageing(%s)", [every])

@@ -1,4 +1,4 @@
-"""A database whose every statement takes effect only while a lease is held."""
+"""A database whose statements take effect only while a lease is held."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FENCE = "SELECT shiftboss.fence(%s, %s)"
 
 
 class FencedDatabase(Database):
-    """Uses another's pool. A former holder of the lease gets an error instead of an effect."""
+    """Shares the pool of another database. Statements of a former lease holder fail."""
 
     def __init__(self, db: Database, lease: Lease) -> None:
         super().__init__(db.url, db._pool)
@@ -24,10 +24,10 @@ class FencedDatabase(Database):
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
-        """A connection in a fenced transaction, which ends with the block.
+        """Yield a connection in a fenced transaction, which ends with the block.
 
-        The fence bounds how long the server waits for this process: one that hangs loses its session. Not a
-        pipeline, which would save round trips: libpq has crashed when its connection was cut.
+        The fence also limits how long the server waits for this process: if it hangs, it loses its session.
+        A pipeline would save round trips, but libpq has crashed in pipelines whose connection was cut.
         """
         async with self._db.transaction() as conn:
             await conn.execute(FENCE, self._claim())

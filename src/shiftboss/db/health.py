@@ -1,4 +1,4 @@
-"""Slots and their supervisors: one method per SQL function of the same name."""
+"""Slots and their supervisors. Each method calls the SQL function of the same name."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WORKER = (
 )
 
 
-# Details may hold what Python cannot, as a number of 400 digits; a supervisor has to go on.
+# Convert in SQL: details may contain numbers that Python cannot represent, and the supervisor must not fail.
 SURVEY = (
     "SELECT component, queue, status, pid, process, last_seen, current_job, restart_count, restart_ages,"
     " restart_ordered, former::text, CASE jsonb_typeof(details -> 'tasks_done') WHEN 'number'"
@@ -32,7 +32,7 @@ SURVEY = (
 
 
 class Keep(Enum):
-    """Leave the current job as it is; None would clear it."""
+    """The type of `KEEP`, which leaves the current job unchanged. None clears it."""
 
     KEEP = "keep"
 
@@ -41,10 +41,10 @@ KEEP: Final = Keep.KEEP
 
 
 class Health:
-    """Everything that can be asked of `health`.
+    """The rows of `health`.
 
-    `by` names the component that writes: a worker may write its own row only, and not crashed or failed.
-    Without it the writer is a supervisor, the leader or a person.
+    `by` names the component that writes: a worker may write only its own row, and may not set crashed or
+    failed. Without `by`, the writer is a supervisor, the leader or a person.
     """
 
     def __init__(self, db: Database) -> None:
@@ -61,7 +61,7 @@ class Health:
         process: str | None = None,
         by: str | None = None,
     ) -> None:
-        """A process takes its row, with the history of its former self."""
+        """Register a process. It takes over the history of the slot's previous process."""
         await self._db.execute(
             "SELECT shiftboss.register_worker(%s, %s, %s, %s, %s, %s, %s)",
             [component, pid, status, None if details is None else dict(details), host, process, by],
@@ -77,7 +77,10 @@ class Health:
         details: Mapping[str, Any] | None = None,
         by: str | None = None,
     ) -> Row | None:
-        """Beat; its `status` and `paused`. None: the row is gone, or another process (`pid`) has it."""
+        """Record a heartbeat and return `status` and `paused`.
+
+        Returns None if the row is gone or belongs to another process than `pid`.
+        """
         return await self._db.fetch_one(
             "SELECT * FROM shiftboss.update_heartbeat(%s, %s, %s, %s, %s, %s, %s)",
             [
@@ -101,38 +104,38 @@ class Health:
         process: str | None = None,
         by: str | None = None,
     ) -> None:
-        """Change the state, if the state machine allows it."""
+        """Change the status if the state machine allows it."""
         await self._db.execute(
             "SELECT shiftboss.update_status(%s, %s, %s, %s, %s, %s)",
             [component, status, pid, reason, process, by],
         )
 
     async def name_process(self, component: str, pid: int, process: str | None) -> None:
-        """Tell which process sits in a slot, as soon as it is started."""
+        """Record which process runs in a slot, as soon as it is started."""
         await self._value("shiftboss.name_process(%s, %s, %s)", [component, pid, process])
 
     async def update_details(
         self, component: str, details: str | Mapping[str, Any], *, by: str | None = None
     ) -> None:
-        """Patch `details_json` with a JSON object, given as text or as a mapping; other keys stay."""
+        """Merge a JSON object, given as text or as a mapping, into `details_json`."""
         await self._db.execute(
             "SELECT shiftboss.update_details(%s, %s, %s)", [component, _object(details), by]
         )
 
     async def increment_restart_count(self, component: str, after: int | None = None) -> int:
-        """Count one automatic restart; the new count. `after`: only if the count is still that."""
+        """Count an automatic restart and return the new count. With `after`, only if the count equals it."""
         return int(await self._value("shiftboss.increment_restart_count(%s, %s)", [component, after]))
 
     async def remove_worker(self, component: str, *, pid: int | None = None, by: str | None = None) -> bool:
-        """Take the row away, `pid` given only if it is still that process's. False: it was not there."""
+        """Remove the row, with `pid` only if it belongs to that process. Return whether it was there."""
         return bool(await self._value("shiftboss.remove_worker(%s, %s, %s)", [component, pid, by]))
 
     async def get_worker(self, component: str) -> Row | None:
-        """The row with the documented columns; `details_json` is text."""
+        """Return the row with the documented columns. `details_json` is text."""
         return await self._db.fetch_one(f"{WORKER} WHERE component = %s", [component])
 
     async def get_all_workers(self) -> list[Row]:
-        """All rows with the documented columns, by component."""
+        """Return all rows with the documented columns, ordered by component."""
         return await self._db.fetch(f"{WORKER} ORDER BY component")
 
     async def mark_crashed(
@@ -144,9 +147,9 @@ class Health:
         last_seen: float | None = None,
         suspects: Sequence[int] = (),
     ) -> bool:
-        """Its process is dead: say so, and put its tasks back, in one step. False: it was known.
+        """Mark a process as dead and requeue its tasks atomically. False if it was already marked.
 
-        `suspects` are the leases that may have stopped it; without any, all that it held are.
+        `suspects` are the leases whose tasks may have caused the crash. Without any, all its leases are.
         """
         return bool(
             await self._value(
@@ -156,74 +159,74 @@ class Health:
         )
 
     async def begin_supervisor(self, host: str, pid: int, slots: Mapping[str, int]) -> None:
-        """Make a supervisor known, with the slots that it shall keep."""
+        """Register a supervisor with the slots it should keep."""
         await self._value("shiftboss.begin_supervisor(%s, %s, %s)", [host, pid, dict(slots)])
 
     async def end_supervisor(self, host: str, pid: int) -> None:
-        """A supervisor leaves."""
+        """Unregister a supervisor."""
         await self._value("shiftboss.end_supervisor(%s, %s)", [host, pid])
 
     async def open_slot(self, host: str, queue: str, former: str | None = None) -> str:
-        """Reserve a slot, if possible under its former name and with its history; its component."""
+        """Reserve a slot and return its component. `former` restores its name and history if possible."""
         return str(await self._value("shiftboss.open_slot(%s, %s, %s::jsonb)", [host, queue, former]))
 
     async def survey(self, host: str) -> list[Row]:
-        """The slots of a host; also the sign of life of its supervisor. `former` is for open_slot, unread."""
+        """Return the slots of a host, and record a heartbeat of its supervisor."""
         return await self._db.fetch(SURVEY, [host])
 
     async def wanted_slots(self, host: str) -> dict[str, int] | None:
-        """How many slots the host's supervisor shall keep, by queue. None: the host is unknown."""
+        """Return how many slots the host's supervisor should keep by queue, or None for an unknown host."""
         row = await self._db.fetch_one("SELECT slots FROM shiftboss.supervisors WHERE host = %s", [host])
         return None if row is None else {str(queue): int(count) for queue, count in row["slots"].items()}
 
     async def take_restart_order(self, component: str) -> bool:
-        """The manual restart has begun. False: nobody ordered one."""
+        """Clear the order for a manual restart. Return whether there was one."""
         return bool(await self._value("shiftboss.take_restart_order(%s)", [component]))
 
     async def pause_workers(
         self, components: Sequence[str] | None = None, queue: str | None = None
     ) -> list[str]:
-        """These finish what they do and claim nothing new: by name, by queue, or all. Which ones."""
+        """Stop workers from claiming new tasks: by name, by queue, or all. Return their names."""
         return await self._components("pause_workers", components, queue)
 
     async def resume_workers(
         self, components: Sequence[str] | None = None, queue: str | None = None
     ) -> list[str]:
-        """These claim again: by name, by queue, or all. Which ones."""
+        """Let workers claim again: by name, by queue, or all. Return their names."""
         return await self._components("resume_workers", components, queue)
 
     async def restart_workers(
         self, components: Sequence[str] | None = None, queue: str | None = None
     ) -> list[Row]:
-        """Order a restart by hand; per component whether a supervisor got it (`ordered`), and a `note`."""
+        """Order manual restarts. Return for each component whether it was `ordered`, and a `note`."""
         return await self._db.fetch(
             "SELECT * FROM shiftboss.restart_workers(%s, %s)", [_names(components), queue]
         )
 
     async def set_slots(self, queue: str, count: int, host: str | None = None) -> str:
-        """Change how many slots a running supervisor keeps for a queue; its host."""
+        """Change how many slots a running supervisor keeps for a queue, and return its host."""
         return str(await self._value("shiftboss.set_slots(%s, %s, %s)", [queue, count, host]))
 
     async def watch_list(self) -> list[Row]:
-        """Rows that should beat, for the leader."""
+        """Return the rows that should have heartbeats, for the leader."""
         return await self._db.fetch("SELECT * FROM shiftboss.watch_list()")
 
     async def tidy_health(self, older: timedelta) -> int:
-        """Forget rows and supervisors that were silent for so long; how many rows."""
+        """Delete rows and supervisors without a heartbeat for this long. Return the number of rows."""
         return int(await self._value("shiftboss.tidy_health(%s)", [older]))
 
     async def slots(self) -> list[Row]:
-        """Every slot as people see it."""
+        """Return every slot for display."""
         return await self._db.fetch("SELECT * FROM shiftboss.slots ORDER BY component")
 
     async def metrics(self) -> Row:
-        """Restarts, crashes, seconds since the last crash, workers per status."""
+        """Return restarts, crashes, seconds since the last crash, and workers per status."""
         row = await self._db.fetch_one("SELECT * FROM shiftboss.health_metrics")
         assert row is not None
         return row
 
     async def alerts(self) -> list[Row]:
-        """What needs somebody's attention now: `alert`, `component`, `message`."""
+        """Return what needs attention now: `alert`, `component`, `message`."""
         return await self._db.fetch("SELECT * FROM shiftboss.health_alerts ORDER BY alert, component")
 
     async def _value(self, call: str, params: Sequence[Any]) -> Any:

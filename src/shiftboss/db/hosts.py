@@ -1,4 +1,4 @@
-"""Where a URL leads: the options of every connection, and the order in which several hosts are tried."""
+"""Connection options of a URL, and the order in which several hosts are tried."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from shiftboss.db.embedded import current
 
-#: What the URL can choose otherwise. A server that vanishes is noticed after `tcp_user_timeout` milliseconds
-#: when something was sent to it, and by keepalives when nothing was.
+#: Defaults that the URL can override. A server that disappears is noticed `tcp_user_timeout` milliseconds
+#: after data was sent to it, or by keepalives on an idle connection.
 OPTIONS: Final = {
     "connect_timeout": 10,
     "keepalives_idle": 30,
@@ -18,7 +18,7 @@ OPTIONS: Final = {
     "keepalives_count": 3,
     "tcp_user_timeout": 15_000,
 }
-#: Seconds for each of several hosts: a frozen one takes connections and never answers.
+#: The timeout in seconds for each of several hosts: a frozen host accepts connections and never answers.
 EACH_HOST: Final = 5
 PRIMARY: Final = ("read-write", "primary")
 
@@ -27,7 +27,7 @@ _silent: dict[str, tuple[str, str]] = {}
 
 
 def conninfo(url: str) -> str:
-    """What to connect with. Of several hosts, the one that answered last comes first, a silent one last."""
+    """Return the connection string. Of several hosts, the last one that answered is tried first."""
     given = conninfo_to_dict(current(url))
     hosts = str(given.get("host") or "").split(",")
     options = OPTIONS | ({"connect_timeout": EACH_HOST} if len(hosts) > 1 else {})
@@ -44,7 +44,7 @@ def answered(url: str, conn: psycopg.AsyncConnection[Any]) -> None:
 
 
 def silent(url: str, host: str, port: int) -> None:
-    """Remember that this host takes connections, or should, and does not answer."""
+    """Remember that this host does not answer, so that it is tried last."""
     _silent[url] = (host, str(port))
 
 

@@ -1,4 +1,4 @@
-"""Which fleet a database is, and whether it is still where it was made."""
+"""The identity of a fleet, and whether its database is a copy of another."""
 
 from __future__ import annotations
 
@@ -12,39 +12,37 @@ if TYPE_CHECKING:
     from shiftboss.db.database import Database
 
 HINT = (
-    "`shiftboss db adopt --copy` makes it a fleet of its own;"
-    " `shiftboss db adopt --moved` if the original is gone for good"
+    "run `shiftboss db adopt --copy` to make it a separate fleet,"
+    " or `shiftboss db adopt --moved` if the original is gone permanently"
 )
 
 
 class Identity(NamedTuple):
-    """The fleet that a database is, and the server that holds it."""
+    """The identity of a fleet and of the server that stores it."""
 
     id: UUID
     server: str
-    """Its address, as this process and as the server itself sees it."""
+    """The server's address, as seen by this process and by the server itself."""
     foreign_because: str | None
-    """Why the identity may be another database's. None: it was made here."""
+    """Why this database may be a copy, or None if the identity was created here."""
 
     @property
     def serves(self) -> str:
-        """What a worker process of this fleet serves; a copy on another server is something else."""
+        """A key that differs between a fleet and its copies on other servers."""
         return f"{self.id} {self.server}"
 
 
 class Installation:
-    """Everything that can be asked of `shiftboss.installation`."""
-
     def __init__(self, db: Database) -> None:
         self._db = db
 
     async def identify(self) -> Identity:
-        """The identity as it is stored, whether it fits or not."""
+        """Return the stored identity, even in a copy."""
         async with self._db.connection() as conn:
             return await identify(conn)
 
     async def own(self) -> Identity:
-        """The identity, for a process of the fleet to act under. Raises AdoptionNeeded in a copy."""
+        """Return the identity for a process that joins the fleet. Raises AdoptionNeeded in a copy."""
         found = await self.identify()
         if found.foreign_because is not None:
             raise AdoptionNeeded(f"this database is a copy of another: {found.foreign_because}", hint=HINT)

@@ -1,4 +1,4 @@
-"""Where the embedded PostgreSQL's programs are, and as whom they may run."""
+"""The programs of the embedded PostgreSQL, and the account that runs them."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ ACCOUNTS = ("shiftboss", "postgres", "nobody")
 
 @dataclass(frozen=True)
 class Account:
-    """The unprivileged user that runs the server when we are root: PostgreSQL refuses to run as root."""
+    """The unprivileged account that runs the server if this process is root, as PostgreSQL requires."""
 
     uid: int
     gid: int
 
     def can_enter(self, path: Path) -> bool:
-        """True if every directory from / down to `path` lets this account through."""
+        """Whether this account may traverse every directory from / down to `path`."""
         return all(self._may_pass(folder.stat()) for folder in (path, *path.parents))
 
     def _may_pass(self, info: os.stat_result) -> bool:
@@ -40,7 +40,7 @@ class Account:
 
 
 def server_account() -> Account | None:
-    """None when we are an ordinary user and run the server ourselves."""
+    """Return the account to run the server as, or None if this process is not root."""
     if os.geteuid() != 0:
         return None
     known = {entry.pw_name: entry for entry in pwd.getpwall()}
@@ -49,17 +49,17 @@ def server_account() -> Account | None:
             return Account(known[name].pw_uid, known[name].pw_gid)
     raise EmbeddedServerError(
         f"PostgreSQL does not run as root, and none of the users {', '.join(ACCOUNTS)} exists",
-        hint="add one (`useradd --system shiftboss`), run as an ordinary user, or set SHIFTBOSS_DATABASE_URL",
+        hint="run `useradd --system shiftboss`, run as an ordinary user, or set SHIFTBOSS_DATABASE_URL",
     )
 
 
 def programs(account: Account | None = None) -> Path:
-    """The directory of `postgres` and `initdb`, reachable by `account`."""
+    """Return the directory of `postgres` and `initdb`, accessible to `account`."""
     home = package_home()
     bin_dir = home / INSTALL / "bin"
     if account is None or account.can_enter(bin_dir):
         return bin_dir
-    # A virtual environment under /root is closed to others: a copy serves, the modes stay as they are.
+    # Other accounts cannot enter a virtual environment under /root: copy it instead of changing its modes.
     return _shared_copy(home) / PACKAGE / INSTALL / "bin"
 
 
@@ -88,6 +88,6 @@ def _shared_copy(home: Path) -> Path:
         draft.rename(target)
     except OSError:
         shutil.rmtree(draft, ignore_errors=True)
-        if not target.is_dir():  # another process was quicker, and its copy is as good
+        if not target.is_dir():  # otherwise another process was faster: use its copy
             raise
     return target

@@ -1,7 +1,7 @@
-"""The embedded server's parent: starts it, restarts it as long as it has users, stops it after the last one.
+"""The parent process of the embedded server: starts it, restarts it while it has users, and stops it.
 
-Run as `python -m shiftboss.db.keeper DATA_DIR LINGER SETTINGS`. Prints `ready`, or one line that says why
-not, then goes on alone. If the keeper itself is killed, the kernel tells the server to shut down (Linux).
+Run as `python -m shiftboss.db.keeper DATA_DIR LINGER SETTINGS`. Prints `ready` or a one-line error, then
+continues in the background. On Linux, the kernel stops the server if the keeper is killed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Keeper:
         self._restarts = 0
 
     def start(self) -> None:
-        if crashed := self._layout.read_state():  # its keeper had no time to clear up
+        if crashed := self._layout.read_state():  # a killed keeper could not clean up
             shutil.rmtree(crashed.socket_dir, ignore_errors=True)
         self._layout.write_state(None)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -48,9 +48,9 @@ class Keeper:
         self._announce()
 
     def run(self) -> None:
-        """Watch server and users until told to stop or left alone."""
+        """Watch the server until a signal arrives or no users are left."""
         while not self._stopping.wait(self._pause()):
-            if self._left_alone():
+            if self._unused():
                 break
             if not self._server.alive():
                 self._revive()
@@ -70,13 +70,13 @@ class Keeper:
         self._layout.write_state(self._server.state())
 
     def _pause(self) -> float:
-        """Until the next look. A server that dies again and again, say of a full disk, is given more time."""
+        """Seconds until the next check, with backoff for a server that dies repeatedly, as on a full disk."""
         if self._server.alive():
             return TICK_SECONDS
         return min(TICK_SECONDS * (1 << min(self._restarts, 10)), LONGEST_PAUSE_SECONDS)
 
     def _revive(self) -> None:
-        """Start a killed server again, under the same port if it is still free."""
+        """Restart a killed server, on the same port if it is still free."""
         self._restarts += 1
         try:
             self._layout.write_state(None)
@@ -84,10 +84,10 @@ class Keeper:
             self._server.start()
             self._announce()
         except (EmbeddedServerError, OSError) as error:
-            _note(f"{error}; tried again in {self._pause():.1f} s")
+            _note(f"{error}; trying again in {self._pause():.1f} s")
 
-    def _left_alone(self) -> bool:
-        """True when nobody held the users' lock for `linger` seconds; the lock is then kept to the end."""
+    def _unused(self) -> bool:
+        """Whether there were no users for `linger` seconds. If so, keeps the users lock until the end."""
         if self._layout.keep_mark.exists():
             return False
         fd = lock(self._layout.users_lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -96,7 +96,7 @@ class Keeper:
         if time.time() - os.fstat(fd).st_mtime < self._linger:
             os.close(fd)
             return False
-        if self._server.has_clients():  # psql with our URL is a user too, if an uncounted one
+        if self._server.has_clients():  # for example psql, which does not hold the lock
             os.utime(fd)
             os.close(fd)
             return False
@@ -105,11 +105,11 @@ class Keeper:
 
 def main() -> int:
     if os.fork():
-        os._exit(0)  # the starter waits for nobody's child
+        os._exit(0)  # detach the keeper from the process that started it
     layout, linger, settings = Layout(Path(sys.argv[1])), float(sys.argv[2]), json.loads(sys.argv[3])
     fd = lock(layout.keeper_lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     if fd is None:
-        return _tell("another keeper is at work; try again")
+        return _answer("another keeper is running; try again")
     os.ftruncate(fd, 0)
     os.write(fd, str(os.getpid()).encode())
     keeper = Keeper(layout, linger, settings)
@@ -117,25 +117,25 @@ def main() -> int:
         keeper.start()
     except (EmbeddedServerError, OSError) as error:
         keeper.stop()
-        return _tell(str(error))
-    _tell("ready")
+        return _answer(str(error))
+    _answer("ready")
     try:
         keeper.run()
     except (EmbeddedServerError, OSError) as error:
         _note(str(error))
         keeper.stop()
-    os.close(fd)  # before the users' lock goes: a process that waits for that must see no keeper
+    os.close(fd)  # before the users lock is released: a process that waits for it must see no keeper
     return 0
 
 
-def _note(words: str) -> None:
-    """Into the server's log, which is our stderr; where the disk is full, nowhere."""
+def _note(message: str) -> None:
+    """Write to the server's log, which is our stderr. Ignores a full disk."""
     with contextlib.suppress(OSError):
-        print(f"keeper: {words}", file=sys.stderr, flush=True)
+        print(f"keeper: {message}", file=sys.stderr, flush=True)
 
 
-def _tell(line: str) -> int:
-    """Answer the starter, who may be gone already, and close the line to it."""
+def _answer(line: str) -> int:
+    """Send a line to the process that started us, which may be gone, and close the pipe to it."""
     with contextlib.suppress(BrokenPipeError):
         os.write(1, line.replace("\n", " ").encode() + b"\n")
     null = os.open(os.devnull, os.O_WRONLY)

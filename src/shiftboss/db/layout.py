@@ -1,4 +1,4 @@
-"""The files of one embedded server's data directory, and the locks that count its users."""
+"""The files in the data directory of an embedded server, and the locks that track its users."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DATABASE = "shiftboss"
 
 @dataclass(frozen=True)
 class State:
-    """What the keeper tells about the server it keeps; written only while the server accepts connections."""
+    """The state file of the keeper, which exists only while the server accepts connections."""
 
     port: int
     postmaster: int
@@ -23,17 +23,17 @@ class State:
 
 
 class Layout:
-    """Paths under one data directory. Locks are flocks: they end with their process, however it ends."""
+    """Paths in a data directory. The locks are flocks, which the kernel releases with their process."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.cluster = root / "postgresql-18"
         self.password = root / "password"
         self.log = root / "server.log"
-        self.start_lock = root / "start.lock"  # held while somebody looks for or starts the server
-        self.users_lock = root / "users.lock"  # shared by every user; the keeper tries it exclusively
-        self.keeper_lock = root / "keeper.lock"  # held by the keeper all its life; holds its pid
-        self.keep_mark = root / "keep"  # exists while the server runs on without users, until it is stopped
+        self.start_lock = root / "start.lock"  # held while a process looks for or starts the server
+        self.users_lock = root / "users.lock"  # shared by all users; the keeper tries to lock it exclusively
+        self.keeper_lock = root / "keeper.lock"  # held by the keeper while it runs; contains its pid
+        self.keep_mark = root / "keep"  # exists while the server should run without users
         self._state = root / "server.json"
         self._port = root / "port"
 
@@ -59,7 +59,7 @@ class Layout:
             return None
 
     def keeper_pid(self) -> int | None:
-        """The keeper's pid while there is one, else None."""
+        """Return the keeper's pid (0 if not written yet), or None if there is no keeper."""
         if not self.keeper_lock.exists():
             return None
         fd = lock(self.keeper_lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -71,7 +71,7 @@ class Layout:
 
 
 def lock(path: Path, how: int) -> int | None:
-    """Lock `path`, making it if need be; None if LOCK_NB was asked for and somebody else holds it."""
+    """Lock `path`, creating it if necessary. Return None if LOCK_NB is set and the lock is taken."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(fd, how)
@@ -82,7 +82,7 @@ def lock(path: Path, how: int) -> int | None:
 
 
 def default_data_dir() -> Path:
-    """SHIFTBOSS_DATA_DIR, else the platform's place for a user's data."""
+    """Return SHIFTBOSS_DATA_DIR, or the platform's directory for user data."""
     if chosen := os.environ.get("SHIFTBOSS_DATA_DIR"):
         return Path(chosen).expanduser()
     if sys.platform == "darwin":

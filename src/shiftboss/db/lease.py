@@ -1,4 +1,4 @@
-"""A lease that one process of the fleet holds at a time, renewed in the background while it is held."""
+"""A named lease that at most one process holds, renewed in the background."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from shiftboss.db.database import Database
 
 RENEWALS = 4
-"""Renewals within the duration of a lease."""
+"""How many times a lease is renewed within its duration."""
 
 
 class Lease:
-    """At most one process holds the lease of a name. Nothing needs a connection or a transaction of its own.
+    """A lease on a name. It needs no dedicated connection and no open transaction.
 
-    `lost` is set when the database says that the lease is another's. What is done under the lease must be
-    fenced by its token (`Database.under`): a process may be stopped between looking here and acting.
+    `lost` is set when another process has taken the lease. Work under the lease must be fenced by its token
+    (`Database.under`), because a process may be suspended between checking `held` and acting.
     """
 
     def __init__(
@@ -37,7 +37,10 @@ class Lease:
         event: str | None = None,
         dead: Callable[[dict[str, Any]], bool] = lambda holder: False,
     ) -> None:
-        """`event` is noted when the lease is taken. `dead` tells whether its holder is known to be dead."""
+        """Create a lease that is not held yet.
+
+        `event` is logged when the lease is taken. `dead` returns whether a holder is known to be dead.
+        """
         self._leases, self.name, self._seconds = db.leases, name, seconds
         self._holder, self._event, self._dead = holder, event, dead
         self.token: UUID | None = None
@@ -47,11 +50,11 @@ class Lease:
 
     @property
     def held(self) -> bool:
-        """Whether the lease is in force, as far as this process knows."""
+        """Whether this process holds the lease, as far as it can tell without asking the database."""
         return self.token is not None and not self.lost.is_set() and time.monotonic() < self._until
 
     async def acquire(self) -> bool:
-        """Try once; False if another process has the lease. Raises if the database is away."""
+        """Try once to take the lease, and return whether this process holds it. Raises DatabaseError."""
         await self._stop_renewing()
         if self.token is None or self.lost.is_set():
             self.token = uuid4()
@@ -64,7 +67,10 @@ class Lease:
         return True
 
     async def _take(self, token: UUID) -> bool:
-        """A token is kept until it was used: an answer that got lost may have brought the lease."""
+        """Take the lease with `token`, also from a dead holder.
+
+        After an error the caller retries with the same token: the lost answer may have granted the lease.
+        """
         duration, over = timedelta(seconds=self._seconds), None
         for _ in range(2):
             now = await self._leases.acquire_lease(
@@ -91,7 +97,7 @@ class Lease:
                 self._until, pause = began + self._seconds, self._seconds / RENEWALS
 
     async def release(self) -> None:
-        """Give the lease up. If the database is away it expires by itself."""
+        """Release the lease. If the database is unavailable, the lease expires instead."""
         await self._stop_renewing()
         token, self.token = self.token, None
         if token is not None and not self.lost.is_set():

@@ -1,4 +1,4 @@
-"""Leases by name: one method per SQL function of the same name."""
+"""Named leases. Each method calls the SQL function of the same name."""
 
 from __future__ import annotations
 
@@ -13,15 +13,13 @@ if TYPE_CHECKING:
 
 
 class Held(NamedTuple):
-    """Who has a lease."""
+    """The current holder of a lease."""
 
     token: UUID
     holder: dict[str, Any]
 
 
 class Leases:
-    """Everything that can be asked of `shiftboss.leases`."""
-
     def __init__(self, db: Database) -> None:
         self._db = db
 
@@ -35,7 +33,7 @@ class Leases:
         event: str | None = None,
         over: UUID | None = None,
     ) -> Held | None:
-        """Take the lease if it is free; who has it now. None: it became free in this very moment."""
+        """Take the lease if it is free, and return its holder. None if it was released just now."""
         row = await self._db.fetch_one(
             "SELECT * FROM shiftboss.acquire_lease(%s, %s, %s, %s, %s, %s)",
             [name, token, holder, duration, event, over],
@@ -43,15 +41,15 @@ class Leases:
         return None if row is None else Held(**row)
 
     async def renew_lease(self, name: str, token: UUID) -> bool:
-        """Extend the lease. False: it is no longer held under this token."""
+        """Extend the lease. Return False if it is no longer held with this token."""
         return await self._asked("renew_lease", name, token)
 
     async def release_lease(self, name: str, token: UUID) -> bool:
-        """Give the lease up, for anybody to take at once. False: it was not held under this token."""
+        """Release the lease immediately. Return False if it was not held with this token."""
         return await self._asked("release_lease", name, token)
 
     async def all(self) -> list[Row]:
-        """Every lease with its holder, by name."""
+        """Return every lease with its holder, ordered by name."""
         return await self._db.fetch("SELECT * FROM shiftboss.leases ORDER BY name")
 
     async def _asked(self, function: str, name: str, token: UUID) -> bool:

@@ -1,8 +1,8 @@
-"""LISTEN on a connection of its own: notifications as an async iterator that survives a lost connection.
+"""LISTEN as an async iterator that survives lost connections.
 
-The connection is read in a thread of its own. PostgreSQL sends notifications inside a transaction: a session
-whose client does not read gets stuck there as soon as the socket is full, and its snapshot keeps old rows
-alive. So nobody's blocked event loop may be what reads.
+A separate thread reads the connection, so that a blocked event loop cannot stop it. PostgreSQL sends
+notifications inside a transaction: if the client stops reading and the socket fills up, the session hangs
+there, and its snapshot keeps VACUUM from removing dead rows.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MOST_WAITING = 10_000
 
 
 class Notice(NamedTuple):
-    """A notification; MISSED (channel "") says that some may have been lost: look yourself."""
+    """A notification. MISSED (channel "") means that some may have been lost, so the receiver must poll."""
 
     channel: str
     payload: str
@@ -38,10 +38,10 @@ ANSWER = 5.0
 async def listen(
     url: str, channels: Sequence[str], retry: float = 0.5, retry_max: float = 15.0
 ) -> AsyncIterator[Notice]:
-    """Notices from now on, without an end. The first, and one after each reconnect, is MISSED.
+    """Yield notices without end. The first one, and one after each reconnect, is MISSED.
 
-    A transaction pooler delivers no notifications: there MISSED comes every `POLL` seconds instead.
-    A notice that comes again before it was taken is given once.
+    A transaction pooler delivers no notifications: behind one, MISSED is yielded every `POLL` seconds.
+    Duplicates of a notice that was not taken yet are dropped.
     """
     mailbox = _Mailbox(asyncio.get_running_loop())
     reader = _Reader(lambda: _read(url, channels, retry, retry_max, mailbox.put))
@@ -54,7 +54,7 @@ async def listen(
 
 
 class _Mailbox:
-    """Notices on their way from the thread to the loop; bounded, for the loop may be blocked."""
+    """Passes notices from the thread to the event loop. Bounded, because the loop may be blocked."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -69,7 +69,7 @@ class _Mailbox:
                 self._waiting = {MISSED: None}
             self._waiting[notice] = None
         if first:
-            with suppress(RuntimeError):  # the loop is closed: nobody listens any more
+            with suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._filled.set)
 
     async def take(self) -> list[Notice]:
@@ -95,7 +95,7 @@ class _Reader(threading.Thread):
         self._loop.close()
 
     def stop(self) -> None:
-        with suppress(RuntimeError):  # it has ended
+        with suppress(RuntimeError):  # the thread has ended
             self._loop.call_soon_threadsafe(self._task.cancel)
 
 

@@ -1,4 +1,4 @@
-"""Reports and locks: a row that another session has locked delays its own report and no other."""
+"""Reports on locked tasks: a row locked by another session delays only its own report."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ if TYPE_CHECKING:
     from shiftboss.db.database import Database
 
 LOCK_NOT_AVAILABLE = "55P03"
-#: In the FROM clause of a report: bounds the wait for each lock, in this statement's own transaction. Shorter
-#: than deadlock_timeout, so that a report that meets a caller crosswise gives way, and the caller never must.
+#: Goes into the FROM clause of a report and limits its wait for each lock. It is shorter than
+#: deadlock_timeout, so that in a deadlock with a caller's transaction, the report fails and not the caller.
 BOUNDED = "pg_catalog.set_config('lock_timeout', '250ms', true)"
 
 Send = Callable[[Sequence[int]], Awaitable[list[UUID]]]
 
 
 async def deliver(db: Database, ids: Sequence[UUID], send: Send) -> list[UUID]:
-    """What `send` returns for all places of `ids`: the stale ones.
+    """Report all tasks with `send`, which takes positions in `ids`, and return the stale ones.
 
-    Where a lock is in the way, those without one are sent again; TasksLocked names the others.
+    If some tasks are locked, reports the others and raises TasksLocked with the locked ones.
     """
     every = range(len(ids))
     try:
@@ -41,7 +41,7 @@ async def deliver(db: Database, ids: Sequence[UUID], send: Send) -> list[UUID]:
 
 
 async def _in_parts(send: Send, places: Sequence[int]) -> tuple[list[UUID], list[int]]:
-    """The stale ids, and the places that a lock further away still keeps from being reported."""
+    """Return the stale ids, and the positions that locks on related rows still block."""
     stale: list[UUID] = []
     left: list[int] = []
     parts: list[Sequence[int]] = [places] if places else []

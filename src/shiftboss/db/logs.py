@@ -1,4 +1,4 @@
-"""Logs of tasks: one method per SQL function, and a way to follow them."""
+"""Logs of tasks."""
 
 from __future__ import annotations
 
@@ -23,34 +23,32 @@ APPEND = (
     "SELECT shiftboss.append_logs(%s::uuid[], %s::int[], %s::text[], %s::timestamptz[], %s::int[],"
     " %s::text[], %s::text[], %s::int[], %s::uuid[])"
 )
-#: Seconds between looks, and how long a finished task's last lines are waited for.
+#: Shortest and longest polling interval in seconds, and how long to wait for a finished task's last lines.
 SOONEST, LATEST, LAST_LINES = 0.1, 0.5, 1.0
 
 
 class Logs:
-    """What tasks have logged."""
-
     def __init__(self, db: Database) -> None:
         self._db = db
 
     async def append(self, lines: Sequence[LogLine], ended: Sequence[UUID] = ()) -> None:
-        """Store lines in this order; the logs of `ended` tasks are cut to their bound."""
+        """Store lines in this order, and trim the logs of `ended` tasks to their maximum size."""
         columns = [list(column) for column in zip(*lines, strict=True)] if lines else [[] for _ in range(9)]
         ids, _, attempts, steps, at, levels, loggers, messages, dropped = columns
-        moments = [datetime.fromtimestamp(seconds, UTC) for seconds in at]
+        times = [datetime.fromtimestamp(seconds, UTC) for seconds in at]
         texts = [current().text(message) for message in messages]
-        values = [ids, attempts, steps, moments, levels, loggers, texts, dropped, list(ended)]
+        values = [ids, attempts, steps, times, levels, loggers, texts, dropped, list(ended)]
         await self._db.fetch(APPEND, values)
 
     async def read(self, id: UUID, after: int = 0, limit: int = 500, level: int = 0) -> list[Row]:
-        """Lines behind number `after`, in order, of at least this level."""
+        """Return lines after number `after`, in order, of at least this level."""
         rows = await self._db.fetch(
             "SELECT * FROM shiftboss.read_logs(%s, %s, %s, %s)", [id, after, limit, level]
         )
         return [row | {"level": logging.getLevelName(row["level"]).lower()} for row in rows]
 
     async def follow(self, id: UUID, after: int = 0, level: int = 0) -> AsyncIterator[Row]:
-        """All lines behind number `after`, as they come, until the task has ended."""
+        """Yield lines after number `after` as they arrive, until the task ends."""
         pause, quiet_since = SOONEST, time.monotonic()
         while True:
             status = await self._db.steps.status(id)

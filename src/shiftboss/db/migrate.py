@@ -1,9 +1,9 @@
-"""Bring a database's schema to this version: all of it in one transaction, one migrator at a time.
+"""Upgrades the schema of a database to this version in one transaction.
 
-Migrations are applied once and never changed; a ledger keeps their checksums. Functions and views are
-re-applied on every run. The core comes first, then each extension of Shiftboss; the ledger says whose a
-migration is, and entries of extensions that are not installed here are left alone. A file that requires a
-PostgreSQL extension is left out, with a notice, where that is missing.
+Migrations are applied once and never changed; a ledger stores their checksums. Functions and views are
+re-applied on every run. The core comes first, then each extension of Shiftboss. The ledger records the
+extension that a migration belongs to, and entries of extensions that are not installed here are ignored.
+Files that require a missing PostgreSQL extension are skipped with a notice.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from shiftboss.db.sqlfiles import SqlFile, SqlTree, all_trees
 from shiftboss.db.table_locks import changed_tables, lock_tables, trigger_tables
 from shiftboss.model.errors import MigrationError
 
-LOCK = 0x5817F7B055  # one advisory lock for every migrator of a database
+LOCK = 0x5817F7B055  # the advisory lock that allows one migration at a time
 REPEATABLES = "functions and views"
 LOCK_TIMEOUT = "60s"
-SAFE_PATH = "SET LOCAL search_path = pg_catalog, pg_temp"  # whatever the role's or the database's is
+SAFE_PATH = "SET LOCAL search_path = pg_catalog, pg_temp"  # overrides the role's and the database's
 
 _LEDGER = """
 CREATE SCHEMA IF NOT EXISTS shiftboss;
@@ -39,7 +39,7 @@ ALTER TABLE shiftboss.migrations ADD COLUMN IF NOT EXISTS extension text;
 ALTER TABLE shiftboss.migrations DROP CONSTRAINT IF EXISTS migrations_pkey;
 CREATE UNIQUE INDEX IF NOT EXISTS migrations_by_extension ON shiftboss.migrations (extension, name);
 """
-# The first version kept no extension: its entries belong to the extension that brings the file now.
+# The first version did not record extensions: its entries belong to the extension that has the file now.
 _ADOPT = """
 UPDATE shiftboss.migrations SET extension = %s
 WHERE extension IS NULL AND name = ANY (%s)
@@ -54,6 +54,7 @@ LEFT JOIN pg_extension e ON e.extname = a.name
 LEFT JOIN pg_namespace n ON n.oid = e.extnamespace
 WHERE a.name = %s
 """
+# The GRANT statements that the current role needs before it can migrate.
 _RIGHTS = """
 SELECT current_user AS role, concat_ws('; ',
     CASE WHEN to_regnamespace('shiftboss') IS NULL
@@ -68,7 +69,7 @@ _DROP_FIRST = re.compile(r"DROP (?:FUNCTION|PROCEDURE|AGGREGATE|ROUTINE) .+\)")
 
 @dataclass
 class Migrated:
-    """What a migration did, or in a dry run would do."""
+    """What a migration did, or would do in a dry run."""
 
     applied: list[str] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
@@ -76,47 +77,47 @@ class Migrated:
 
 
 async def migrate(url: str, *, dry_run: bool = False, trees: Sequence[SqlTree] | None = None) -> Migrated:
-    """Apply what is missing and re-apply functions and views; `dry_run` only returns the SQL."""
+    """Apply pending migrations and re-apply functions and views. `dry_run` only returns the SQL."""
     built = [] if dry_run else await _build_ahead(url, trees)
     async with _connect(url) as conn:
         migration = _Migration(conn, trees)
         done = await (migration.plan() if dry_run else migration.run())
     if built:
-        done.notices.append(f"built without locking their tables: {', '.join(built)}")
+        done.notices.append(f"built indexes without locking their tables: {', '.join(built)}")
     if not dry_run:
         await _count_history(url)
     return done
 
 
 async def _build_ahead(url: str, trees: Sequence[SqlTree] | None) -> list[str]:
-    """Build the indexes that large tables lack, before the transaction that locks them."""
+    """Build missing indexes of large tables before the transaction that locks the tables."""
     async with _connect(url) as conn:
         wanted = await _Migration(conn, trees).indexes()
-    async with connect(url) as conn:  # outside of a transaction
+    async with connect(url) as conn:  # CREATE INDEX CONCURRENTLY cannot run in a transaction
         return await build_ahead(conn, wanted)
 
 
 async def is_current(url: str, *, trees: Sequence[SqlTree] | None = None) -> bool:
-    """True if `migrate` would change nothing. Refuses a schema that is newer than this code."""
+    """Return whether `migrate` would change nothing. Raises MigrationError if the schema is newer."""
     async with connect(url) as conn:
         return await is_current_on(conn, trees)
 
 
 async def is_current_on(conn: Connection, trees: Sequence[SqlTree] | None = None) -> bool:
-    """The same on a connection that is open already."""
+    """Return the same for an open connection."""
     async with _safely(conn):
         return await _Migration(conn, trees).is_current()
 
 
 async def server_version(url: str) -> str:
-    """The server's version, such as 18.4."""
+    """Return the server's version, such as 18.4."""
     async with connect(url) as conn:
         row = await (await conn.execute("SELECT current_setting('server_version') AS version")).fetchone()
         return str(row["version"]) if row else ""
 
 
 async def _count_history(url: str) -> None:
-    """Count the tasks of a version without counters, in a transaction of its own: nobody waits for it."""
+    """Count the tasks of a version without counters, in a separate transaction that blocks no writer."""
     async with _connect(url) as conn:
         found = await conn.execute("SELECT to_regprocedure('shiftboss.count_history()') IS NOT NULL AS here")
         if (row := await found.fetchone()) is not None and row["here"]:
@@ -145,13 +146,13 @@ class _Migration:
         self._trees = all_trees() if trees is None else trees
         self._done = Migrated()
         self._missing: frozenset[str] = frozenset()
-        self._schemas: dict[str, str] = {}  # of the extensions that files require
+        self._schemas: dict[str, str] = {}  # by required PostgreSQL extension
 
     async def run(self) -> Migrated:
         await self._require_rights()
         await self._conn.execute("SELECT pg_advisory_xact_lock(%s)", [LOCK])
         await self._execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'; SET LOCAL statement_timeout = 0")
-        # Functions may call each other and views in any order; the tests call them all.
+        # Functions may use functions and views that are created later.
         await self._execute("SET LOCAL check_function_bodies = off")
         await self._execute("SET LOCAL client_min_messages = warning")
         await self._execute(_LEDGER)
@@ -173,7 +174,7 @@ class _Migration:
         return self._done
 
     async def _lock(self, migrations: list[str]) -> None:
-        """A migration needs its tables for itself; making triggers again only keeps others from writing."""
+        """Lock the tables up front: a migration needs exclusive access, re-created triggers block writes."""
         changed, made = (
             changed_tables(migrations),
             trigger_tables(file.sql for file in self._all("functions")),
@@ -183,24 +184,24 @@ class _Migration:
         await self._execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")
 
     async def _count_unusable(self) -> None:
-        """Say how many rows of an older `tasks` table no worker can take."""
+        """Add a notice about rows of an older `tasks` table that no worker can run."""
         found = await self._conn.execute("SELECT to_regclass('shiftboss.unusable_tasks') IS NOT NULL AS here")
         if (row := await found.fetchone()) is None or not row["here"]:
             return
         counted = await self._conn.execute("SELECT count(*) AS n FROM shiftboss.unusable_tasks")
         if (row := await counted.fetchone()) is not None and row["n"]:
             self._done.notices.append(
-                f"{row['n']} tasks cannot run: their status is unknown or their type is empty. They stay as"
-                " they are, and no worker takes them; `shiftboss doctor` lists them"
+                f"{row['n']} tasks cannot run, because their status is unknown or their type is empty;"
+                " they stay unchanged, and `shiftboss doctor` lists them"
             )
 
     async def _require_rights(self) -> None:
-        """Say which GRANT is missing, rather than which statement failed."""
+        """Raise an error that names the missing GRANT, before a statement fails."""
         row = await (await self._conn.execute(_RIGHTS)).fetchone()
         if row and row["missing"]:
             raise MigrationError(
-                f"role {row['role']} may not create what the schema needs",
-                hint=f"have the owner of the database run: {row['missing']}",
+                f"role {row['role']} lacks privileges to create the schema",
+                hint=f"ask the owner of the database to run: {row['missing']}",
                 sqlstate="42501",
             )
 
@@ -218,7 +219,7 @@ class _Migration:
         return self._done
 
     async def indexes(self) -> list[Index]:
-        """The indexes of all migrations of a database that has been migrated before."""
+        """Return the indexes of all migrations, if the database has been migrated before."""
         if not await self._ledger():
             return []
         pending = {file.name for _, file in await self._pending()}
@@ -241,7 +242,7 @@ class _Migration:
         return [file for tree in self._trees for file in getattr(tree, kind)]
 
     async def _ledger(self) -> dict[tuple[str | None, str], str]:
-        """Checksums by extension and name. The extension is None in a ledger of the first version."""
+        """Return checksums by extension and name. The first version stored no extension (None)."""
         exists = await self._conn.execute("SELECT to_regclass('shiftboss.migrations') AS name")
         if (row := await exists.fetchone()) is None or row["name"] is None:
             return {}
@@ -250,7 +251,7 @@ class _Migration:
         return {(entry.get("extension"), entry["name"]): entry["checksum"] for entry in entries}
 
     async def _pending(self) -> list[tuple[SqlTree, SqlFile]]:
-        """Migrations not applied yet; refuses a ledger that does not fit this code."""
+        """Return the migrations to apply. Raises MigrationError if the ledger does not match this code."""
         ledger = await self._ledger()
         return [(tree, file) for tree in self._trees for file in self._pending_of(tree, ledger)]
 
@@ -260,42 +261,44 @@ class _Migration:
         applied |= {name: sum for (owner, name), sum in ledger.items() if owner is None and name in known}
         if unknown := sorted(set(applied) - set(known) - {REPEATABLES}):
             raise MigrationError(
-                f"the database is newer than this Shiftboss: it holds {', '.join(unknown)}",
-                hint="upgrade Shiftboss to the version that migrated this database, or newer",
+                f"the database is newer than this Shiftboss: it contains {', '.join(unknown)}",
+                hint="upgrade Shiftboss to the version that migrated this database or a newer one",
             )
         for name, checksum in applied.items():
             if name in known and known[name].checksum != checksum:
                 raise MigrationError(
-                    f"migration {name} was changed after it had been applied to this database",
-                    hint="put the file back as it was, and make the change in a new migration",
+                    f"migration {name} was changed after it was applied to this database",
+                    hint="restore the file, and make the change in a new migration",
                 )
         return [file for file in tree.migrations if file.name not in applied]
 
     async def _find_missing(self, *, install: bool) -> None:
-        """Which required extensions this database lacks; with `install`, those it can have are created."""
+        """Find out which required PostgreSQL extensions are missing. With `install`, try to create them."""
         files = [*self._all("migrations"), *self._all("functions"), *self._all("views")]
         missing = set()
         for name in sorted({file.requires for file in files if file.requires}):
-            trouble = await self._trouble_with(name, install)
-            if trouble is None:
+            problem = await self._problem_with(name, install)
+            if problem is None:
                 continue
             missing.add(name)
-            left_out = ", ".join(file.name for file in self._all("migrations") if file.requires == name)
+            skipped = ", ".join(file.name for file in self._all("migrations") if file.requires == name)
             self._done.notices.append(
-                f"{trouble}, then run `shiftboss db migrate` again; left out: {left_out or 'what needs it'}"
+                f"{problem}, then run `shiftboss db migrate` again; skipped: {skipped or 'what needs it'}"
             )
         self._missing = frozenset(missing)
 
-    async def _trouble_with(self, name: str, install: bool) -> str | None:
-        """Why this database lacks an extension and what to do about it; None if it has it."""
+    async def _problem_with(self, name: str, install: bool) -> str | None:
+        """Return why the database lacks an extension and what to do, or None if it has the extension."""
         row = await (await self._conn.execute(_EXTENSION, [name])).fetchone()
         self._schemas[name] = row["schema"] if row and row["schema"] else "public"
         if row is None:
-            return f"extension {name} is not available on this server: install it there"
+            return f"extension {name} is not available on this server: install it"
         if row["schema"] is not None or (install and await self._create_extension(name)):
             return None
-        remedy = f"have a superuser run CREATE EXTENSION {name} in this database"
-        return f"this role may not create extension {name}: {remedy}"
+        return (
+            f"this role may not create extension {name}:"
+            f" have a superuser run CREATE EXTENSION {name} in this database"
+        )
 
     async def _create_extension(self, name: str) -> bool:
         try:
@@ -309,7 +312,7 @@ class _Migration:
         return [file for file in files if file.requires not in self._missing]
 
     async def _reapply(self) -> None:
-        """Functions, then views. What cannot be replaced in place is dropped first, never by CASCADE."""
+        """Re-apply functions, then views. What cannot be replaced is dropped first, never with CASCADE."""
         for file in self._possible(self._all("functions")):
             await self._apply_function(file)
         views = self._possible(self._all("views"))
@@ -325,7 +328,7 @@ class _Migration:
             raise _failure("views", error) from error
 
     async def _apply_function(self, file: SqlFile) -> None:
-        """Apply one file; PostgreSQL's hint names each function whose result or parameters changed."""
+        """Apply one file, dropping each function whose signature changed, as PostgreSQL's hint suggests."""
         while True:
             try:
                 async with self._conn.transaction():
@@ -350,7 +353,7 @@ class _Migration:
         except errors.DependentObjectsStillExist as error:
             raise MigrationError(
                 f"{error.diag.message_primary}: {error.diag.message_detail}",
-                hint="drop what depends on it, migrate, and make it again",
+                hint="drop the dependent objects, run `shiftboss db migrate`, and create them again",
             ) from error
 
     async def _apply(self, file: SqlFile) -> None:
@@ -364,12 +367,12 @@ class _Migration:
         await self._execute(self._text(file))
 
     def _text(self, file: SqlFile) -> str:
-        """The files name an extension's types and operators in `public`; it may live elsewhere."""
+        """Return the SQL of a file, with `public` replaced by the schema of the extension it requires."""
         schema = self._schemas.get(file.requires or "", "public")
         return file.sql if schema == "public" else _PUBLIC.sub(f'"{schema}".', file.sql)
 
     def _path(self, file: SqlFile) -> str:
-        """The search_path of a file: types and operators of the extension it requires need no schema."""
+        """Return the search_path for a file, including the schema of the extension it requires."""
         return SAFE_PATH.replace(",", f', "{self._schemas[file.requires]}",') if file.requires else SAFE_PATH
 
     async def _execute(self, sql: str) -> None:

@@ -1,4 +1,4 @@
-"""The order in which tasks of one batch are enqueued: parents before their children."""
+"""Orders the tasks of a batch so that parents are enqueued before their children."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shiftboss.model.task import NewTask
 
 
 def parents_first(tasks: Sequence[NewTask]) -> Sequence[NewTask]:
-    """The very same, if no parent comes after its child."""
+    """Sort tasks so that parents come first. Returns `tasks` itself if they are in order."""
     here = {task.id: task for task in tasks if task.id is not None}
     if _in_order(tasks, set(here)):
         return tasks

@@ -1,4 +1,4 @@
-"""What a task carries as JSON, refused where PostgreSQL or JSON itself cannot hold it."""
+"""Encodes tasks as JSON, and rejects values that JSON or PostgreSQL cannot store."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["UnparsedLoader", "as_jsonb", "dumps", "json_fields"]
 
 
 class UnparsedLoader(Loader):
-    """Loads binary jsonb as its text, for a process that hands it on as it is."""
+    """Loads binary jsonb as text, for a process that forwards it unchanged."""
 
     format = pq.Format.BINARY
 
@@ -30,7 +30,7 @@ class UnparsedLoader(Loader):
 
 
 def json_fields(task: NewTask) -> dict[str, orjson.Fragment]:
-    """Params and metadata as JSON text, made once, or a refusal. The database limits their size."""
+    """Encode params and metadata as JSON text. Raises UsageError. The database limits their size."""
     given = {"params": task.params, "metadata": task.metadata}
     texts = {n: _text(task.task_type, n, value) for n, value in given.items() if value is not None}
     if "params" in texts:
@@ -39,7 +39,7 @@ def json_fields(task: NewTask) -> dict[str, orjson.Fragment]:
 
 
 def as_jsonb(value: dict[str, Any] | orjson.Fragment) -> Jsonb:
-    """A parameter for a column of type jsonb."""
+    """Return a query parameter of type jsonb."""
     return Jsonb(value, dumps=dumps)
 
 
@@ -48,17 +48,17 @@ def _text(task_type: str, name: str, value: dict[str, Any]) -> bytes:
         text = orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS)
     except (TypeError, ValueError) as error:
         raise UsageError(f"{name} of {task_type} are not JSON: {error}") from None
-    # orjson writes null for what JSON cannot hold
+    # orjson encodes NaN and infinities as null.
     if b"null" in text and (where := _not_a_number(value, name)) is not None:
         raise UsageError(
             f"{where} of {task_type} is not a finite number: JSON has no NaN and no infinity",
-            hint="leave it out, or pass None",
+            hint="omit the value, or pass None",
         )
     return text
 
 
 def _not_a_number(value: Any, path: str) -> str | None:
-    """Where in a JSON value a NaN or an infinity is."""
+    """Return the path of a NaN or infinity in a JSON value, or None."""
     if isinstance(value, float):
         return None if math.isfinite(value) else path
     inner: Iterable[tuple[str, Any]] = ()
@@ -70,12 +70,10 @@ def _not_a_number(value: Any, path: str) -> str | None:
 
 
 def dumps(value: Any) -> bytes:
-    """JSON that PostgreSQL can store."""
+    """Encode a value as JSON that PostgreSQL can store."""
     text = orjson.dumps(value, default=_plain, option=orjson.OPT_NON_STR_KEYS)
     if b"\\u0000" in text:
-        raise UsageError(
-            "a NUL character cannot be stored in PostgreSQL", hint="remove \\x00 from the task's text"
-        )
+        raise UsageError("PostgreSQL cannot store a NUL character", hint="remove \\x00 from the task's text")
     return text
 
 

@@ -1,4 +1,4 @@
-"""Reads from a standby while it is close behind, and from the primary otherwise."""
+"""Reads from a standby while its lag is small, and from the primary otherwise."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 log = get_logger(__name__)
 
-#: How often the standby is looked at while it is read from, and while it is not.
+#: Seconds between checks of the standby while it is in use, and while it is not.
 LOOK_SECONDS: Final = 1.0
 AWAY_SECONDS: Final = 2.0
-#: A standby that does not answer within this is away.
+#: Seconds within which the standby must answer.
 PATIENCE: Final = 2.0
-#: How soon after a change of ours to look whether the replica has it.
+#: Seconds between checks whether the replica has received a change made through this process.
 SOON: Final = 0.1
 POOL_SIZE: Final = 10
-LATE: Final = "the replica has not got the last change yet"
+LATE: Final = "the replica has not received the last change yet"
 _PRIMARY = """SELECT pg_current_wal_lsn()::text AS lsn, clock_timestamp() AS at,
     (SELECT identity FROM shiftboss.installation) AS identity"""
 _STANDBY = """SELECT pg_is_in_recovery() AS standby, pg_last_xact_replay_timestamp() AS replayed,
@@ -38,19 +38,19 @@ _STANDBY = """SELECT pg_is_in_recovery() AS standby, pg_last_xact_replay_timesta
 
 
 class ReplicaState(NamedTuple):
-    """Where reads come from. `reason` says why not from the replica."""
+    """Whether reads use the replica. `reason` says why they do not."""
 
     in_use: bool
     lag_seconds: float | None
-    """None: it is not known."""
+    """None if unknown."""
     reason: str | None = None
 
 
 class ReadDatabase(Database):
-    """The primary's families, whose `fetch` asks the replica while that is at most `max_lag` seconds behind.
+    """A database whose `fetch` uses a replica while that is at most `max_lag` seconds behind.
 
-    Statements that write, transactions and connections are the primary's. Use it for lists and figures, never
-    for what decides anything.
+    Writes, transactions and connections use the primary. Use this class for lists and figures only, never for
+    decisions.
     """
 
     def __init__(self, primary: Database, url: str, max_lag: float) -> None:
@@ -63,17 +63,17 @@ class ReadDatabase(Database):
         self._looked_at = float("-inf")
         self._current_at: datetime | None = None
         self._writes = _Writes()
-        self.state = ReplicaState(False, None, "the replica was not looked at yet")
+        self.state = ReplicaState(False, None, "the replica has not been checked yet")
 
     @classmethod
     def of(cls, primary: Database, settings: DatabaseSettings) -> Database:
-        """One as the settings say; the primary itself where they name no replica."""
+        """Return a ReadDatabase for the settings, or the primary if they name no replica."""
         if settings.read_url is None:
             return primary
         return cls(primary, settings.read_url, settings.read_lag_seconds)
 
     async def fetch(self, sql: str, params: Params | None = None) -> list[Row]:
-        """All rows of one statement that only reads."""
+        """Run one read-only statement and return all rows."""
         await self._keep_looking()
         if self.state.in_use and self._replica is not None:
             rows = await self._read(self._replica.fetch(sql, params))
@@ -95,17 +95,17 @@ class ReadDatabase(Database):
             yield conn
 
     def wrote(self) -> None:
-        """Read from the primary until the replica has what was committed before now."""
+        """Use the primary until the replica has received everything committed before now."""
         self._writes.made += 1
         self._set(self.state._replace(in_use=False, reason=self.state.reason or LATE))
 
     async def look(self) -> ReplicaState:
-        """Look at the replica now."""
+        """Check the replica now and return its state."""
         await self._look_for(PATIENCE)
         return self.state
 
     async def close(self) -> None:
-        """Close the connections to the replica; the primary's stay open."""
+        """Close the connections to the replica. The primary stays open."""
         if self._looking is not None:
             self._looking.cancel()
             await asyncio.wait({self._looking}, timeout=PATIENCE)
@@ -113,7 +113,7 @@ class ReadDatabase(Database):
             await self._replica.close()
 
     async def _read(self, reading: Coroutine[Any, Any, list[Row]]) -> list[Row] | None:
-        """What the replica answers; None if it is lost meanwhile, or if it cannot answer this."""
+        """Return the replica's rows, or None if it fails or falls behind meanwhile."""
         task = asyncio.ensure_future(reading)
         try:
             while not (await asyncio.wait({task}, timeout=LOOK_SECONDS))[0]:
@@ -122,14 +122,14 @@ class ReadDatabase(Database):
             return task.result()
         except DatabaseUnavailable as error:
             self._set(ReplicaState(False, None, error.message))
-        except DatabaseError as error:  # the primary says the same, or it is a conflict with recovery
-            log.debug("the replica could not answer", reason=error.message)
+        except DatabaseError as error:  # either the primary fails too, or it is a recovery conflict
+            log.debug("the replica cannot run the query", reason=error.message)
         finally:
             task.cancel()
         return None
 
     async def _keep_looking(self) -> None:
-        """Look again when it is time. Nobody waits for a replica that did not answer the last time."""
+        """Check the replica if it is time, without waiting for a replica that did not answer before."""
         if time.monotonic() - self._looked_at < self._pause():
             return
         first = self._looking is None
@@ -155,7 +155,7 @@ class ReadDatabase(Database):
 
     async def _compared(self) -> ReplicaState:
         if self._replica is None:
-            # A host that is gone sends no reset: without this limit its connections hang for minutes.
+            # A vanished host sends no TCP reset: without this limit, its connections would hang for minutes.
             url = make_conninfo(self._read_url, tcp_user_timeout=5000)
             self._replica = await Database._open(url, None, 0, POOL_SIZE)
         made = self._writes.made
@@ -163,9 +163,9 @@ class ReadDatabase(Database):
         self._writes.await_(made, primary["lsn"])
         standby = await self._replica.fetch_one(_STANDBY, [primary["lsn"], self._writes.until]) or {}
         if standby["identity"] != primary["identity"]:
-            return ReplicaState(False, None, "database.read_url leads to another database")
+            return ReplicaState(False, None, "database.read_url points to another database")
         if not standby["standby"]:
-            return ReplicaState(False, None, "database.read_url leads to a server that is no standby")
+            return ReplicaState(False, None, "database.read_url points to a server that is not a standby")
         if standby["has_writes"]:
             self._writes.arrive()
         return self._judged(self._lag(primary, standby))
@@ -177,10 +177,10 @@ class ReadDatabase(Database):
         return ReplicaState(False, lag, LATE) if self._writes.missing else ReplicaState(True, lag)
 
     def _lag(self, primary: Row, standby: Row) -> float | None:
-        """How old the newest commit is that the standby has, by the primary's clock; 0 if it has them all.
+        """Return the age of the standby's newest commit by the primary's clock, or 0 if it has all commits.
 
-        The primary may have been idle before the one that is missing, so the last time that nothing was
-        missing counts as well.
+        The primary may have been idle before the first missing commit, so the last time at which nothing was
+        missing counts too.
         """
         if standby["current"]:
             self._current_at = primary["at"]
@@ -190,23 +190,23 @@ class ReadDatabase(Database):
 
     def _set(self, state: ReplicaState) -> None:
         if state.in_use != self.state.in_use and state.reason != LATE and self.state.reason != LATE:
-            message = "reads come from the replica" if state.in_use else "reads come from the primary"
+            message = "reading from the replica" if state.in_use else "reading from the primary"
             log.info(message, reason=state.reason)
         self.state = state
 
 
 def state_of(db: Database) -> ReplicaState | None:
-    """Where `db` reads from; None where no replica is set."""
+    """Return the state of the replica that `db` reads from, or None if it has none."""
     return db.state if isinstance(db, ReadDatabase) else None
 
 
 class _Writes:
-    """Changes that were made through this process, and where the replica has to be to have them."""
+    """Tracks changes made through this process, and the WAL position at which the replica has them."""
 
     def __init__(self) -> None:
         self.made = self._shown = self._awaited = 0
         self.until: str | None = None
-        """A place in the write-ahead log. None: nothing is awaited."""
+        """A WAL position, or None if no change is awaited."""
 
     @property
     def missing(self) -> bool:

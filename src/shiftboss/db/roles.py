@@ -1,4 +1,4 @@
-"""What each kind of database role needs, as SQL."""
+"""The SQL that grants each kind of database role the privileges it needs."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ VIEWS = (
     "task_queue_analysis",
 )  # fmt: skip
 SECRET = ("access_tokens", "login_codes", "audit")
-SETTLED = ("settings", "migrations")  # a worker only reads these
-# Python and the command line read these before they enqueue.
+SETTLED = ("settings", "migrations")  # read-only for workers
+# Tables that Python and the command line read before they enqueue.
 READ_TO_ENQUEUE = ("migrations", "installation", "task_schemas")
 
 
 class Kind(StrEnum):
-    """Who a role is for, from the least rights to the most."""
+    """The purpose of a role, from the fewest privileges to the most."""
 
     ENQUEUE = "enqueue"
     VIEWER = "viewer"
@@ -38,7 +38,7 @@ class Kind(StrEnum):
 
 
 async def grants(url: str, kind: Kind, role: str, *, apply: bool = False) -> str:
-    """The SQL that gives `role` what `kind` needs in this database; with `apply`, run as well."""
+    """Return the SQL that grants `role` the privileges of `kind`. With `apply`, also run it."""
     async with connect(url) as conn, conn.transaction():
         present = "SELECT current_database() AS name, array_agg(nspname::text) AS schemas FROM pg_namespace"
         row = await (await conn.execute(present)).fetchone()
@@ -95,7 +95,7 @@ def _ours(names: tuple[str, ...]) -> str:
 
 
 def _owner(database: str, schemas: list[str]) -> Iterator[sql.SQL]:
-    """To migrate a database that belongs to somebody else: what there is changes hands by hand."""
+    """Yield the grants to migrate a database of another owner. Existing objects keep their owner."""
     name = '"' + database.replace('"', '""').replace("{", "{{").replace("}", "}}") + '"'
     yield sql.SQL(f"GRANT CONNECT, CREATE, TEMPORARY ON DATABASE {name} TO {{role}}")
     yield sql.SQL("GRANT USAGE, CREATE ON SCHEMA public TO {role}")

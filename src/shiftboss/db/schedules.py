@@ -1,4 +1,4 @@
-"""Schedules: what is enqueued again and again. The times are worked out by the coordinator's `cron`."""
+"""Cron schedules. The leader computes their ticks."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ if TYPE_CHECKING:
 
 
 class Schedules:
-    """Everything that can be asked of `shiftboss.schedules`."""
-
     def __init__(self, db: Database) -> None:
         self._db = db
 
     async def put(
         self, name: str, cron: str, timezone: str, task: dict[str, Any], missed: str, next_tick: datetime
     ) -> bool:
-        """Make a schedule or change it; True if it is new. A schedule left as it is keeps its next tick."""
+        """Create or replace a schedule, and return whether it is new.
+
+        The next tick is kept if the cron expression and the time zone do not change.
+        """
         row = await self._db.fetch_one(
             "INSERT INTO shiftboss.schedules AS s (name, cron, timezone, task, missed, next_tick)"
             " VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT (name) DO UPDATE SET cron = excluded.cron,"
@@ -39,7 +40,7 @@ class Schedules:
         return bool(row and row["made"])
 
     async def rehearse(self, task: dict[str, Any]) -> None:
-        """Enqueue the task and take it back: what would be refused at each tick is refused now."""
+        """Enqueue the task and roll back, to report now what would fail at each tick."""
         async with self._db.transaction() as conn:
             await conn.execute("SELECT * FROM shiftboss.enqueue(%s)", [Jsonb([_sealed(task)])])
             raise Rollback
@@ -48,7 +49,7 @@ class Schedules:
         return await self._db.execute("DELETE FROM shiftboss.schedules WHERE name = %s", [name]) > 0
 
     async def set_paused(self, name: str, paused: bool, next_tick: datetime) -> bool:
-        """Pause or resume; ticks that pass while it is paused are not made up for. False: unknown."""
+        """Pause or resume a schedule, and return whether it exists. Ticks missed while paused do not fire."""
         changed = await self._db.execute(
             "UPDATE shiftboss.schedules SET paused = %s, next_tick = %s WHERE name = %s",
             [paused, next_tick, name],
@@ -63,7 +64,7 @@ class Schedules:
         return await self._db.fetch("SELECT * FROM shiftboss.schedules ORDER BY name")
 
     async def due(self, limit: int = 100) -> list[Row]:
-        """Schedules whose next tick has come, with the database's time."""
+        """Return the schedules whose next tick is due, with the database's time."""
         return await self._db.fetch(
             "SELECT name, cron, timezone, missed, next_tick, shiftboss.now() AS now FROM shiftboss.schedules"
             " WHERE NOT paused AND next_tick <= shiftboss.now() ORDER BY next_tick LIMIT %s",
@@ -71,7 +72,7 @@ class Schedules:
         )
 
     async def seconds_to_next(self) -> float | None:
-        """Until the next tick of any schedule; None: there is none."""
+        """Return the seconds until the next tick of any schedule, or None if there is none."""
         row = await self._db.fetch_one(
             "SELECT extract(epoch FROM min(next_tick) - shiftboss.now())::float8 AS seconds"
             " FROM shiftboss.schedules WHERE NOT paused"
@@ -81,14 +82,14 @@ class Schedules:
     async def fire(
         self, name: str, seen: datetime, ticks: Sequence[datetime], next_tick: datetime
     ) -> list[UUID]:
-        """Enqueue the task for each tick, once even if others try too; the tasks made."""
+        """Enqueue the task for each tick and return the new tasks. Concurrent calls enqueue them once."""
         row = await self._db.fetch_one(
             "SELECT shiftboss.fire(%s, %s, %s, %s) AS ids", [name, seen, list(ticks), next_tick]
         )
         return row["ids"] if row else []
 
     async def run(self, name: str) -> UUID | None:
-        """`shiftboss.run_schedule`: enqueue its task once, whatever its ticks are. None: unknown."""
+        """Enqueue the schedule's task now, regardless of its ticks. Returns None for an unknown schedule."""
         row = await self._db.fetch_one("SELECT shiftboss.run_schedule(%s) AS id", [name])
         return row["id"] if row else None
 

@@ -1,4 +1,4 @@
-"""The arguments of task types: what workers publish, and new tasks checked against it."""
+"""Argument schemas that workers publish, and checks of new tasks against them."""
 
 from __future__ import annotations
 
@@ -23,13 +23,11 @@ COLUMNS = "task_type, schema, version, worker_id, published_at"
 
 
 class Schemas:
-    """Everything that can be asked of `shiftboss.task_schemas`."""
-
     def __init__(self, db: Database) -> None:
         self._db = db
 
     async def publish(self, worker_id: str, schemas: Sequence[Mapping[str, Any]]) -> list[str]:
-        """What a worker has in its code (name, schema, version); the types whose schema changed."""
+        """Publish the schemas of a worker (name, schema, version). Return the types that changed."""
         row = await self._db.fetch_one(
             "SELECT shiftboss.publish_schemas(%s, %s) AS changed",
             [worker_id, Json(list(schemas), dumps=dumps)],
@@ -37,7 +35,7 @@ class Schemas:
         return row["changed"] if row else []
 
     async def all(self) -> list[Row]:
-        """Every type with a published schema."""
+        """Return every task type with a published schema."""
         return await self._db.fetch(f"SELECT {COLUMNS} FROM shiftboss.task_schemas ORDER BY task_type")  # noqa: S608
 
     async def get(self, task_type: str) -> Row | None:
@@ -45,9 +43,9 @@ class Schemas:
         return await self._db.fetch_one(query, [task_type])
 
     async def check(self, tasks: Sequence[NewTask], *, strict: bool = False) -> list[str]:
-        """Refuse arguments that do not fit, and fill in the terms that the task's type declares.
+        """Check arguments against the schemas, and fill in the options that the task types declare.
 
-        Return a warning for each type that no worker knows. With `strict`, refuse those as well.
+        Return a warning for each type that no worker serves. With `strict`, raise UnknownTaskType instead.
         """
         types = sorted({task.task_type for task in tasks})
         rows = await self._db.fetch("SELECT * FROM shiftboss.known_types(%s)", [types])
@@ -59,14 +57,16 @@ class Schemas:
             schema = schemas.get(task.task_type)
             if schema is not None:
                 fill_in(task, schema)
-            if sealed_whole(task.params):  # run again by a process that has no key
+            if sealed_whole(task.params):  # a retry by a process without the key
                 continue
-            if schema is not None and "shiftboss.results" not in (task.metadata or {}):  # some are to come
+            if schema is not None and "shiftboss.results" not in (
+                task.metadata or {}
+            ):  # some arguments are added later
                 check_arguments(task.task_type, task.params, schema)
         return [f"{error.message}: {error.hint}" for error in unknown]
 
     async def _unknown(self, task_type: str) -> UnknownTaskType:
         known = {row["task_type"] for row in await self.all()}
         near = get_close_matches(task_type, known - {task_type}, n=1)
-        hint = f"did you mean {near[0]}?" if near else "it waits until a worker has it"
-        return UnknownTaskType(f"no worker knows the task type {task_type!r}", hint=hint)
+        hint = f"did you mean {near[0]}?" if near else "the task waits until a worker serves this type"
+        return UnknownTaskType(f"no worker serves the task type {task_type!r}", hint=hint)

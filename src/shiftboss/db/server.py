@@ -1,4 +1,4 @@
-"""The PostgreSQL process: make its cluster, start it on a free port, stop it, clear a crash's remains."""
+"""The process of the embedded PostgreSQL: create its cluster, start and stop it, clean up after crashes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 START_SECONDS = 45.0
 STOP_SECONDS = 30.0
 POLL_SECONDS = 0.02
-LONGEST_SOCKET_DIR = 80  # a socket's whole path has to fit into 103 bytes on some systems
+LONGEST_SOCKET_DIR = 80  # some systems limit the path of a socket to 103 bytes
 BIGGEST_LOG = 10 * 1024 * 1024
 PR_SET_PDEATHSIG = 1
 
@@ -37,7 +37,7 @@ INITDB = (
     "--locale=C",
     "--locale-provider=builtin",
     "--builtin-locale=C.UTF-8",
-    # Our password is 192 random bits: stretching it makes nothing safer and every connect 5 ms longer.
+    # The password has 192 random bits: more iterations add no security and cost 5 ms per connection.
     "--set=scram_iterations=1",
 )
 
@@ -45,17 +45,17 @@ SETTINGS = {
     "listen_addresses": "127.0.0.1",
     "unix_socket_permissions": "0700",
     "max_connections": "200",
-    "scram_iterations": "4096",  # for roles that people make, with passwords that they choose
+    "scram_iterations": "4096",  # for roles whose passwords are chosen by people
     "shared_buffers": "128MB",
     "max_wal_size": "2GB",
     "min_wal_size": "80MB",
     "wal_compression": "on",
     "checkpoint_timeout": "15min",
     "random_page_cost": "1.1",
-    "autovacuum_naptime": "15s",  # a queue's rows die young
+    "autovacuum_naptime": "15s",  # rows of a queue are short-lived
     "autovacuum_vacuum_scale_factor": "0.05",
     "jit": "off",
-    "search_path": "public",  # the role has the name of our schema: a plain CREATE TABLE must not land there
+    "search_path": "public",  # the default would put new tables into our schema, which has the role's name
     "timezone": "UTC",
     "log_timezone": "UTC",
 }
@@ -67,7 +67,7 @@ SELECT FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg
 
 
 class Server:
-    """One cluster and, while it runs, its postmaster as our child."""
+    """A cluster and its postmaster, which runs as a child process."""
 
     def __init__(self, layout: Layout, settings: dict[str, str]) -> None:
         self._layout = layout
@@ -82,14 +82,14 @@ class Server:
         self._port = 0
 
     def prepare(self) -> None:
-        """Make the cluster if there is none, and clear what a crash left behind."""
+        """Create the cluster if necessary, and clean up after a crash."""
         _shorten(self._layout.log)
         if not self._layout.cluster.exists():
             self._initialise()
         self.clear_remains()
 
     def start(self) -> None:
-        """Start and wait until it accepts connections; another port if ours was taken meanwhile."""
+        """Start the server and wait until it accepts connections. Uses another port if its own is taken."""
         self._make_socket_dir()
         deadline = time.monotonic() + START_SECONDS
         port = self._layout.remembered_port()
@@ -100,11 +100,11 @@ class Server:
                 return
             if time.monotonic() > deadline or _is_free(self._port):
                 self.stop()
-                raise EmbeddedServerError(f"the embedded server did not start: {self._last_words()}")
+                raise EmbeddedServerError(f"the embedded server did not start: {self._last_error()}")
             port = None
 
     def stop(self) -> None:
-        """Shut down fast but cleanly; by force only when that takes too long."""
+        """Stop with a fast shutdown, or with an immediate one if that takes too long."""
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(signal.SIGINT)
             try:
@@ -123,7 +123,7 @@ class Server:
         return State(self._port, self._process.pid, str(self._socket_dir))
 
     def clear_remains(self) -> None:
-        """End what is left of an earlier server, and drop a pid file that names a stranger."""
+        """End processes of an earlier server and remove its pid file."""
         remains = [process for process in psutil.process_iter(["name"]) if self._is_ours(process)]
         for process in remains:
             _quietly(process, signal.SIGINT)
@@ -145,10 +145,10 @@ class Server:
             with self._connect("postgres") as conn:
                 return conn.execute(_OTHER_CLIENTS).rowcount > 0
         except psycopg.OperationalError:
-            return self.alive()  # too busy to answer is not left alone
+            return self.alive()  # a server that is too busy to answer is in use
 
     def _connect(self, database: str) -> psycopg.Connection[tuple[object, ...]]:
-        import psycopg  # late: most keepers never need the driver again
+        import psycopg  # imported late, because the keeper rarely needs the driver
 
         return psycopg.connect(
             host="127.0.0.1",
@@ -161,7 +161,7 @@ class Server:
         )
 
     def _initialise(self) -> None:
-        """Run initdb in a draft that is renamed when whole: a killed initdb leaves no half cluster."""
+        """Run initdb in a draft directory and rename it: a killed initdb must not leave a partial cluster."""
         draft = self._layout.cluster.with_suffix(".draft")
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir(mode=0o700)
@@ -191,9 +191,9 @@ class Server:
         )
         if done.returncode:
             shutil.rmtree(draft, ignore_errors=True)
-            words = done.stderr.decode(errors="replace").strip().splitlines() or ["initdb failed"]
-            cause = next((line for line in words if "error" in line or "No space" in line), words[-1])
-            raise EmbeddedServerError(f"no database could be made in {self._layout.root}: {cause}")
+            lines = done.stderr.decode(errors="replace").strip().splitlines() or ["initdb failed"]
+            cause = next((line for line in lines if "error" in line or "No space" in line), lines[-1])
+            raise EmbeddedServerError(f"cannot create a database in {self._layout.root}: {cause}")
 
     def _launch(self) -> None:
         options = self._settings | {"port": str(self._port), "unix_socket_directories": str(self._socket_dir)}
@@ -224,10 +224,10 @@ class Server:
         return False
 
     def _as_seen(self, directory: Path) -> str:
-        """The directory's name for the server, which is started inside it.
+        """Return the path by which the server, which starts in the directory, can access it.
 
-        As another account than ours it may not be able to walk there (say under /root); on Linux it can
-        name the place where it already stands.
+        A different account may not be able to traverse the path (for example under /root). On Linux it can
+        use its working directory instead.
         """
         if self._account is not None and sys.platform == "linux":
             return "/proc/self/cwd"
@@ -256,13 +256,13 @@ class Server:
         except psutil.Error:
             return False
 
-    def _last_words(self) -> str:
+    def _last_error(self) -> str:
         lines = self._layout.log.read_text(errors="replace").splitlines()[-20:]
         return next((line for line in reversed(lines) if "FATAL" in line or "PANIC" in line), "see its log")
 
 
 def _die_with(parent: int) -> None:
-    """In the child: be shut down by the kernel when the keeper ends, however it ends."""
+    """Ask the kernel to stop this child process when the keeper ends for any reason."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGINT)
         if os.getppid() != parent:

@@ -1,4 +1,4 @@
-"""The SQL that the package carries, as values: name, text, checksum, what it requires, what it defines."""
+"""The SQL files of the core and of extensions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _VIEW = re.compile(r"^\s*CREATE\s+(?:OR\s+REPLACE\s+)?VIEW\s+([\w.\"]+)", re.IGN
 
 @dataclass(frozen=True)
 class SqlFile:
-    """One `.sql` file. A first line `-- requires: vector` makes it depend on that extension."""
+    """One `.sql` file. A first line `-- requires: vector` makes it depend on that PostgreSQL extension."""
 
     name: str
     sql: str
@@ -40,13 +40,13 @@ class SqlFile:
 
 @dataclass(frozen=True)
 class SqlTree:
-    """Migrations are applied once each; functions and views every time. All in order of their names."""
+    """The SQL files of one package, in order of name. Migrations run once, functions and views every time."""
 
     migrations: list[SqlFile]
     functions: list[SqlFile]
     views: list[SqlFile]
     owner: str = CORE
-    """The extension that brings it, or `core`."""
+    """The name of the extension that contains the files, or `core`."""
 
     @classmethod
     def load(cls, package: str = "shiftboss", owner: str = CORE) -> SqlTree:
@@ -60,19 +60,18 @@ class SqlTree:
 
     @property
     def view_names(self) -> list[str]:
-        """Every view of `views/`, in the order in which they are made."""
+        """The names of all views, in the order of their creation."""
         return [name for file in self.views for name in file.views]
 
     def repeatables_checksum(self, skipped: frozenset[str] = frozenset()) -> str:
-        """One checksum of everything that is re-applied, without what needs a missing extension."""
+        """Return one checksum of all functions and views, except those that require a skipped extension."""
         parts = (f"{file.name}:{file.checksum}" for file in self.repeatables if file.requires not in skipped)
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
 def all_trees() -> list[SqlTree]:
-    """The SQL of the core, then that of every extension, each after those it builds on."""
-    brought = (SqlTree.load(extension.package, extension.name) for extension in extensions())
-    return [SqlTree.load(), *brought]
+    """Return the SQL of the core, then that of each extension, after those it depends on."""
+    return [SqlTree.load(), *(SqlTree.load(one.package, one.name) for one in extensions())]
 
 
 def _files(folder: Traversable) -> list[SqlFile]:

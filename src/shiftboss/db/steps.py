@@ -1,4 +1,4 @@
-"""Steps, waits and events of tasks: one method per SQL function."""
+"""Steps, waits, events and streams of tasks."""
 
 from __future__ import annotations
 
@@ -28,18 +28,16 @@ SEND = "SELECT shiftboss.send_event(%s, %s, %s, %s, %s) AS woken"
 
 
 class Steps:
-    """What tasks have done and what they wait for."""
-
     def __init__(self, db: Database) -> None:
         self._db = db
 
     async def load(self, ids: Sequence[UUID]) -> dict[UUID, Loaded]:
-        """All steps of these tasks, in one statement."""
+        """Return all steps of these tasks."""
         rows = await self._db.fetch("SELECT * FROM shiftboss.load_steps(%s)", [list(ids)])
         return {row["id"]: loaded(row["steps"], row["ran"], row["most"], row["version"]) for row in rows}
 
     async def begin(self, tasks: Sequence[tuple[UUID, int, str | None]]) -> dict[UUID, Loaded]:
-        """`load` for attempts (task, lease, version); tasks that begin now are pinned to their version."""
+        """Load the steps for attempts (task, lease, version), and pin new tasks to their version."""
         found = await self.load([id for id, _, _ in tasks])
         new = [(id, lease, version) for id, lease, version in tasks if version and _unpinned(found.get(id))]
         if new:
@@ -47,11 +45,11 @@ class Steps:
         return found
 
     async def pin(self, held: Sequence[tuple[UUID, int]], versions: Sequence[str]) -> list[UUID]:
-        """Have these tasks continued by workers of these versions; the ids whose lease was stale."""
+        """Let only workers of these versions continue the tasks. Return the ids whose lease was stale."""
         return await self._db.tasks.under_lease("shiftboss.pin_version({held}, %s::text[])", held, versions)
 
     async def store(self, steps: Sequence[Step]) -> list[UUID]:
-        """Keep these results; the ids of tasks whose lease was stale. Raises TasksLocked like a report."""
+        """Store step results and return the ids of tasks whose lease was stale. Raises TasksLocked."""
         sealed = current().json
         return await self._db.tasks.under_lease(
             STORE,
@@ -68,33 +66,33 @@ class Steps:
     async def suspend(
         self, held: Sequence[tuple[UUID, int]], waits: Sequence[list[dict[str, Any]]]
     ) -> list[UUID]:
-        """Give tasks back until all their waits have ended; the ids whose lease was stale."""
+        """Suspend tasks until all their waits have ended. Return the ids whose lease was stale."""
         texts = [orjson.dumps(sealed_waits(one)).decode() for one in waits]
         return await self._db.tasks.under_lease(SUSPEND, held, texts)
 
     async def append(self, parts: Sequence[Part]) -> list[UUID]:
-        """Add to the streams of tasks; the ids whose lease was stale."""
+        """Append to the streams of tasks. Return the ids whose lease was stale."""
         held = [(part.task_id, part.lease) for part in parts]
         texts = [current().json(part.text).decode() for part in parts]
         steps, places = [part.step for part in parts], [part.place or None for part in parts]
         return await self._db.tasks.under_lease(APPEND, held, steps, texts, places)
 
     async def parts(self, id: UUID, after: int = 0, limit: int = 500) -> list[Row]:
-        """What a task has emitted after part number `after`, in order."""
+        """Return what a task has emitted after part number `after`, in order."""
         return await self._db.fetch("SELECT * FROM shiftboss.read_parts(%s, %s, %s)", [id, after, limit])
 
     async def status(self, id: UUID) -> str | None:
-        """How a task stands; None if there is none."""
+        """Return the status of a task, or None if it does not exist."""
         row = await self._db.fetch_one("SELECT status FROM public.tasks WHERE id = %s", [id])
         return row["status"] if row else None
 
     async def wake_due(self, limit: int = 1000) -> int:
-        """End waits whose time has come and deliver events that crossed their waiters; how many."""
+        """End waits that are due, and deliver events that missed a concurrent wait. Return how many."""
         row = await self._db.fetch_one("SELECT shiftboss.wake_due(%s) AS n", [limit])
         return int(row["n"]) if row else 0
 
     async def wake_all_due(self, rounds: int = 20, limit: int = 1000) -> int:
-        """`wake_due` until nothing is left, or for so many rounds: the rest waits for the next call."""
+        """Call `wake_due` until nothing is due, at most `rounds` times. Return how many waits ended."""
         total = 0
         for _ in range(rounds):
             total += (woken := await self.wake_due(limit))
@@ -112,10 +110,10 @@ class Steps:
         keep: timedelta | None = None,
         conn: psycopg.AsyncConnection[Any] | None = None,
     ) -> int:
-        """Send an event; how many waits it ended at once.
+        """Send an event and return how many waits it ended immediately.
 
-        To one `task` only, if given. A call repeated with the same `id` has no effect. Tasks that begin to
-        wait within `keep` find it as well. With `conn` it happens in that connection's transaction.
+        `task` limits the event to one task. Repeating a call with the same `id` has no effect. Tasks that
+        start to wait within `keep` receive it too. With `conn`, it is sent in that connection's transaction.
         """
         value = None if payload is None else Jsonb(current().value(payload), dumps=dumps)
         params = [key, value, task, id, keep]
@@ -127,11 +125,11 @@ class Steps:
         return int(row["woken"]) if row else 0
 
     async def set_event_retention(self, keep: timedelta) -> None:
-        """How long events are kept whose sender does not say."""
+        """Set how long events are kept by default."""
         await self._db.execute("SELECT shiftboss.set_event_retention(%s)", [keep])
 
     async def approvals(self, task: UUID | None = None, limit: int = 500) -> list[Row]:
-        """Questions that tasks wait for people to answer, oldest first."""
+        """Return the open questions of tasks to people, oldest first."""
         return await self._db.fetch(
             "SELECT * FROM shiftboss.approvals WHERE (%(task)s::uuid IS NULL OR task_id = %(task)s)"
             " ORDER BY asked_at, task_id, name, ordinal LIMIT %(limit)s",
@@ -139,14 +137,14 @@ class Steps:
         )
 
     async def answer(self, task: UUID, name: str, ordinal: int, answer: Any, by: str) -> None:
-        """Answer a question; raises DatabaseError if the task does not wait for it any more."""
+        """Answer a question. Raises DatabaseError if the task no longer waits for it."""
         value = None if answer is None else Jsonb(current().value(answer), dumps=dumps)
         await self._db.execute(
             "SELECT shiftboss.answer(%s, %s, %s, %s, %s)", [task, name, ordinal, value, by]
         )
 
     async def of(self, id: UUID) -> list[Row]:
-        """The steps and waits of one task, oldest first."""
+        """Return the steps and waits of one task, oldest first."""
         return await self._db.fetch(
             "SELECT kind, name, ordinal, state, result, attempt, started_at, ended_at, until, event_key,"
             " child_id, question, schema, answered_by FROM shiftboss.steps WHERE task_id = %s AND ordinal > 0"
@@ -156,7 +154,7 @@ class Steps:
 
 
 def sealed_waits(waits: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Waits with their questions sealed; the arguments of child tasks are already."""
+    """Encrypt the questions of waits. The arguments of child tasks are already encrypted."""
     return [
         one | {"question": current().text(one["question"])} if "question" in one else one for one in waits
     ]
@@ -167,7 +165,7 @@ def _unpinned(loaded: Loaded | None) -> bool:
 
 
 def loaded(steps: list[Any] | None, ran: float, most: int, version: str | None = None) -> Loaded:
-    """What `load_steps` returned for one task."""
+    """Convert a row of `load_steps`."""
     found = {
         (kind, name, ordinal): Recorded(state, result, child and UUID(child))
         for kind, name, ordinal, state, result, child in steps or ()

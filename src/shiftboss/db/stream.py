@@ -1,4 +1,4 @@
-"""Reading what a task emits: by number, so that a reader who comes back misses nothing."""
+"""Reads the stream of a task by part number, so that a reader can resume without gaps."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from shiftboss.model.task import FINAL
 if TYPE_CHECKING:
     from shiftboss.db.steps import Steps
 
-#: Seconds between looks: a reader asks the database, and costs the writer nothing.
+#: Shortest and longest polling interval in seconds. Polling costs the writer nothing.
 SOONEST, LATEST = 0.05, 0.5
 
 
 class Streamed(NamedTuple):
-    """One part. `discard` is not None where a new run begins: those parts before it are taken back."""
+    """One part. `discard` is set when the task runs again, and lists the parts that are no longer valid."""
 
     number: int
     attempt: int
@@ -29,7 +29,7 @@ class Streamed(NamedTuple):
 
 
 async def follow(steps: Steps, id: UUID, after: int = 0) -> AsyncIterator[Streamed]:
-    """All parts behind number `after`, as they come, until the task has ended."""
+    """Yield parts after number `after` as they arrive, until the task ends."""
     pause = SOONEST
     while True:
         status = await steps.status(id)

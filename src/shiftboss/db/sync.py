@@ -1,4 +1,4 @@
-"""The database without an event loop: the same families and methods, which block."""
+"""The database for code without an event loop: the same families and methods, but blocking."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ T = TypeVar("T")
 
 
 class Background:
-    """An event loop in a thread of its own, started on first use. Safe to use from many threads."""
+    """An event loop in a background thread, started on first use. Safe to use from many threads."""
 
     def __init__(self, name: str, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """`close` runs on the loop before it ends."""
+        """Create a loop that runs `close` before it ends."""
         self._name, self._close = name, close
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = threading.Lock()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the loop and wait for it."""
+        """Run a coroutine on the loop and return its result."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._running()).result()
 
     def iterate(self, values: AsyncIterator[T]) -> Iterator[T]:
-        """What an async iterator yields, one after the other."""
+        """Iterate over an async iterator on the loop."""
         end = object()
 
         async def following() -> T | object:
@@ -42,7 +42,7 @@ class Background:
 
     @contextmanager
     def within(self, context: AbstractAsyncContextManager[T]) -> Iterator[T]:
-        """An async context manager as a plain one."""
+        """Enter an async context manager on the loop."""
         value = self.run(_enter(context))
         try:
             yield value
@@ -61,7 +61,7 @@ class Background:
             return self._loop
 
     def close(self) -> None:
-        """End the thread; the next use starts another."""
+        """End the thread. The next use starts another."""
         with self._lock:
             loop, self._loop = self._loop, None
         if loop is not None:
@@ -79,7 +79,7 @@ async def _leave(context: AbstractAsyncContextManager[Any], error: BaseException
 
 
 class SyncFamily:
-    """An object of the database layer whose async methods block instead."""
+    """Wraps an object of this package so that its async methods block."""
 
     def __init__(self, target: Any, background: Background) -> None:
         self._target, self._background = target, background
@@ -123,7 +123,7 @@ class SyncDatabase(SyncFamily):
 
     @classmethod
     def open(cls, url: str | None = None, **options: Any) -> Self:
-        """Open `url`, else the settings' database, else the embedded server; as `Database.open`."""
+        """Open `url`, the database of the settings, or the embedded server, like `Database.open`."""
 
         async def close() -> None:
             if opened:

@@ -1,7 +1,7 @@
-"""The table locks of a migration, taken all at once before it changes anything.
+"""Takes all table locks of a migration at once, before it changes anything.
 
-Sessions at work lock tables in other orders than a migration does: lock by lock they would deadlock. Here a
-wait is given up before the server looks for a deadlock, every lock is let go, and all are tried again.
+Running sessions lock tables in other orders than a migration, so taking locks one by one would deadlock. Each
+wait ends before the server checks for deadlocks. Then all locks are released and tried again.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ _WAIT = "SELECT extract(epoch FROM current_setting('deadlock_timeout')::interval
 
 
 def changed_tables(migrations: Iterable[str]) -> set[str]:
-    """The tables that these migrations change, those included that they create."""
+    """Return the tables that these migrations change or create."""
     return {name for text in migrations for name in _CHANGED.findall(text)}
 
 
 def trigger_tables(functions: Iterable[str]) -> set[str]:
-    """The tables whose triggers are made again with the functions."""
+    """Return the tables whose triggers are re-created with the functions."""
     return {name for text in functions for name in _TRIGGER.findall(text)}
 
 
 async def lock_tables(conn: Connection, names: Iterable[str], mode: str, patience: float = PATIENCE) -> None:
-    """Lock those that exist until the transaction ends. Raises if other sessions hold one for too long."""
+    """Lock the existing tables until the transaction ends. Raises MigrationError after `patience` seconds."""
     found = await (await conn.execute(_TABLES, [sorted(names)])).fetchall()
     if not found:
         return
@@ -56,10 +56,10 @@ async def lock_tables(conn: Connection, names: Iterable[str], mode: str, patienc
     while not await _locked(conn, lock, wait):
         if time.monotonic() > deadline:
             raise MigrationError(
-                f"other transactions held tables for {patience:.0f} seconds: nothing was changed",
-                hint="end transactions that are open for long (see pg_stat_activity), and migrate again",
+                f"other transactions locked the tables for {patience:.0f} seconds: nothing was changed",
+                hint="end long transactions (see pg_stat_activity), then run `shiftboss db migrate` again",
             )
-        await asyncio.sleep(random.uniform(0.2, 1.0))  # others get their turn
+        await asyncio.sleep(random.uniform(0.2, 1.0))  # let other sessions proceed
 
 
 async def _locked(conn: Connection, lock: sql.Composed, wait: float) -> bool:

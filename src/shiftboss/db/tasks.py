@@ -1,76 +1,50 @@
-"""The queue: one method per SQL function of the same name."""
+"""The queue. Each method calls the SQL function of the same name."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-import orjson
 import psycopg
 from psycopg.rows import args_row
 from psycopg.types.json import Jsonb
 
 from shiftboss import tracing
+from shiftboss.db.claims import read_claimed
 from shiftboss.db.connection import Row, again, translated
-from shiftboss.db.locks import BOUNDED, deliver
-from shiftboss.db.order import parents_first
-from shiftboss.db.payload import as_jsonb, dumps, json_fields
-from shiftboss.model import codec
-from shiftboss.model.errors import DatabaseError, UsageError
-from shiftboss.model.task import (
-    Cancel,
-    Claimed,
-    Enqueued,
-    NewTask,
-    Reason,
-    Result,
-    State,
-    Status,
-    Unreadable,
-    new_id,
+from shiftboss.db.encoding import (
+    COPIED,
+    ENQUEUE,
+    as_given,
+    check_copy,
+    copied,
+    encode,
+    insert,
+    is_plain_insert,
 )
+from shiftboss.db.locks import BOUNDED, deliver
+from shiftboss.db.payload import dumps
+from shiftboss.model import codec
+from shiftboss.model.errors import DatabaseError
+from shiftboss.model.task import Cancel, Claimed, Enqueued, NewTask, Reason, Result, State, Status, new_id
 
 if TYPE_CHECKING:
     from shiftboss.db.database import Database
 
 Held = Iterable[tuple[UUID, int]]
-AnyConnection = psycopg.AsyncConnection[Any] | psycopg.Connection[Any]
-
-ENQUEUE = "SELECT id, created FROM shiftboss.enqueue(%s)"
-# What COPY takes beside id, task_type and params, with the column's type.
-COPIED = {
-    "queue": "text",
-    "priority": "int2",
-    "tenant": "text",
-    "run_at": "timestamptz",
-    "deadline": "timestamptz",
-    "timeout": "interval",
-    "concurrency_key": "text",
-    "max_attempts": "int2",
-    "backoff": "interval",
-    "backoff_factor": "float4",
-    "backoff_max": "interval",
-    "requires": "jsonb",
-    "region": "text",
-    "metadata": "jsonb",
-}
-# Columns that are never NULL.
-DEFAULTS = {"queue": "default", "priority": 5, "max_attempts": 3}
 CLAIM = "SELECT * FROM shiftboss.claim(%s, %s, %s, %s, %s, %s)"
 
 
 class Tasks:
-    """Everything that can be asked of `tasks`."""
-
     def __init__(self, db: Database) -> None:
         self._db = db
 
     async def enqueue(
         self, tasks: Sequence[NewTask], conn: psycopg.AsyncConnection[Any] | None = None
     ) -> list[Enqueued]:
-        """Put tasks into the queue, in the caller's transaction if `conn` is given. All of them or none."""
+        """Enqueue all tasks or none, in the caller's transaction if `conn` is given."""
         with tracing.sending(tasks) as carried:
             if conn is not None:
                 with translated():
@@ -82,25 +56,25 @@ class Tasks:
             return await _enqueue(tasks, own)
 
     async def copy(self, tasks: Iterable[NewTask]) -> int:
-        """Put very many tasks in by COPY, the fastest way. All of them or none.
+        """Enqueue all tasks or none with COPY, the fastest way for large numbers. Return their number.
 
-        What takes a look at other tasks (dedup_key, depends_on) or at the clock (delay) is for `enqueue`.
+        Tasks with a dedup_key, depends_on or delay need `enqueue`.
         """
         with tracing.sending(list(tasks)) as carried:
             return await self._copy(carried)
 
     async def _copy(self, tasks: Sequence[NewTask]) -> int:
         for task in tasks:
-            _check_copy(task)
+            check_copy(task)
         extra = [name for name in COPIED if any(getattr(task, name) is not None for task in tasks)]
         columns = ", ".join(["id", "task_type", "params", *extra])
         async with self._db.transaction() as conn, conn.cursor() as cursor:
             async with cursor.copy(f"COPY public.tasks ({columns}) FROM STDIN (FORMAT BINARY)") as copy:
                 copy.set_types(["uuid", "text", "jsonb", *(COPIED[name] for name in extra)])
                 for task in tasks:
-                    # ids in order of time: a third cheaper to insert than random ones
+                    # Time-ordered ids are a third cheaper to insert than random ones.
                     await copy.write_row(
-                        [task.id or new_id(), task.task_type, *_copied(task, ["params", *extra])]
+                        [task.id or new_id(), task.task_type, *copied(task, ["params", *extra])]
                     )
             return cursor.rowcount
 
@@ -112,7 +86,10 @@ class Tasks:
         lease: timedelta | None = None,
         incarnation: UUID | None = None,
     ) -> list[Claimed]:
-        """Take up to `limit` tasks that this worker may do; none if its name is another process's by now."""
+        """Claim up to `limit` tasks that this worker may run.
+
+        Returns none if another process has registered under this name since.
+        """
         lanes, times = (list(marks), list(marks.values())) if marks else (None, None)
         try:
             async with (
@@ -120,8 +97,8 @@ class Tasks:
                 conn.cursor(row_factory=args_row(Claimed), binary=True) as cursor,
             ):
                 await cursor.execute(CLAIM, [worker_id, limit, lanes, times, lease, incarnation])
-                return await _claimed(cursor)
-        except DatabaseError as error:  # a timeout of the server's: fewer may get through
+                return await read_claimed(cursor)
+        except DatabaseError as error:  # after a statement timeout, a smaller claim may succeed
             if not error.timed_out or limit <= 1:
                 raise
         return await self.claim(worker_id, max(limit // 10, 1), marks, lease, incarnation)
@@ -129,18 +106,19 @@ class Tasks:
     async def assign(
         self, ids: Sequence[UUID], worker_id: str, lease: timedelta | None = None
     ) -> list[Claimed]:
-        """Give chosen tasks to a chosen worker, as far as they can still be had."""
+        """Claim these tasks for this worker, as far as they are still available."""
         async with (
             self._db.connection() as conn,
             conn.cursor(row_factory=args_row(Claimed), binary=True) as cursor,
         ):
             await cursor.execute("SELECT * FROM shiftboss.assign(%s, %s, %s)", [list(ids), worker_id, lease])
-            return await _claimed(cursor)
+            return await read_claimed(cursor)
 
     async def complete(self, held: Held, results: Sequence[bytes | None]) -> list[UUID]:
-        """Finish a batch; results are encoded JSON. Returns the ids whose lease was stale.
+        """Complete tasks with results in encoded JSON. Return the ids whose lease was stale.
 
-        Raises TasksLocked when another session has locked some; the others are finished. So do the next.
+        If another session has locked some of the tasks, the others are completed and TasksLocked is raised.
+        The same applies to `fail`, `defer` and `cancelled`.
         """
         encoded = None
         if any(result is not None for result in results):
@@ -156,39 +134,39 @@ class Tasks:
         retry: Sequence[bool] | None = None,
         delays: Sequence[timedelta | None] | None = None,
     ) -> list[UUID]:
-        """End attempts that did not succeed: back to the queue, or Failed when no attempt is left.
+        """Fail attempts: tasks return to the queue, or become Failed if no attempt is left.
 
-        The next attempt starts after its delay (zero: at once); None leaves that to the task's backoff.
+        The next attempt starts after its delay. A delay of None means the task's backoff.
         """
         call = "shiftboss.fail({held}, %s::text[], %s::text[], %s::boolean[], %s::interval[])"
         errors = [codec.current().error(error) or "" for error in errors]
         return await self.under_lease(call, held, errors, kinds or None, retry or None, delays or None)
 
     async def defer(self, held: Held, delays: Sequence[timedelta], reasons: Sequence[str]) -> list[UUID]:
-        """Give tasks back without spending an attempt; a delay of zero means at once."""
+        """Return tasks to the queue after a delay, without spending an attempt."""
         reasons = [codec.current().text(reason) or "" for reason in reasons]
         return await self.under_lease(
             "shiftboss.defer({held}, %s::interval[], %s::text[])", held, delays, reasons
         )
 
     async def cancelled(self, held: Held) -> list[UUID]:
-        """These were stopped because somebody asked for it."""
+        """Report running tasks that were stopped on request as cancelled."""
         return await self.under_lease("shiftboss.cancelled({held})", held)
 
     async def progress(
         self, held: Held, percents: Sequence[int], messages: Sequence[str | None]
     ) -> list[UUID]:
-        """Show how far running tasks are."""
+        """Store the progress of running tasks. Return the ids whose lease was stale."""
         call = "shiftboss.progress({held}, %s::smallint[], %s::text[])"
-        words = [codec.current().text(message) for message in messages]
-        return await self._call(call, list(held), [list(percents), words])
+        texts = [codec.current().text(message) for message in messages]
+        return await self._call(call, list(held), [list(percents), texts])
 
     async def extend(self, held: Held, by: timedelta) -> list[UUID]:
-        """Hold on to these for `by` from now, whatever happens to the worker's own lease."""
+        """Extend the leases of tasks to `by` from now, regardless of the worker's own lease."""
         return await self._call("shiftboss.extend({held}, %s)", list(held), [by])
 
     async def under_lease(self, call: str, held: Held, *columns: Sequence[Any] | None) -> list[UUID]:
-        """Call a function about these tasks; the ids whose lease was stale. Raises TasksLocked."""
+        """Call a function on these tasks. Return the ids whose lease was stale. Raises TasksLocked."""
         held = list(held)
 
         async def send(places: Sequence[int]) -> list[UUID]:
@@ -202,7 +180,7 @@ class Tasks:
     async def _call(
         self, call: str, held: list[tuple[UUID, int]], params: list[Any], *, bounded: bool = False
     ) -> list[UUID]:
-        # The two arrays are written out here: the driver's dumper takes longer for them than the database.
+        # Format the two arrays here: the driver's dumper takes longer for them than the database.
         ids = "{" + ",".join([id.hex for id, _ in held]) + "}"
         leases = "{" + ",".join([str(lease) for _, lease in held]) + "}"
         sql = "SELECT " + call.format(held="%s::uuid[], %s::bigint[]") + " AS stale"
@@ -213,7 +191,7 @@ class Tasks:
         return stale
 
     async def cancel(self, ids: Sequence[UUID], reason: str | None = None) -> list[Cancel]:
-        """End queued tasks at once, ask running ones to stop."""
+        """Cancel queued tasks immediately, and ask running tasks to stop."""
         rows = await self._db.fetch("SELECT * FROM shiftboss.cancel(%s, %s)", [list(ids), reason])
         return [Cancel(**row) for row in rows]
 
@@ -229,7 +207,7 @@ class Tasks:
         return row["ids"] if row else []
 
     async def pause(self, kind: str, name: str, reason: str | None = None) -> bool:
-        """Hold back a queue or a task type (`kind`: queue | task_type)."""
+        """Pause a queue or a task type (`kind`: queue | task_type). Return whether it was running."""
         return await self._flag("SELECT shiftboss.pause(%s, %s, %s) AS changed", [kind, name, reason])
 
     async def resume(self, kind: str, name: str) -> bool:
@@ -250,48 +228,48 @@ class Tasks:
         rate_period: timedelta | None = None,
         rate_per: str = "all",
     ) -> None:
-        """Limit a queue or task type over the whole fleet; with no figure, take its limits away."""
+        """Limit a queue or task type across the whole fleet. Without figures, remove its limits."""
         given = [kind, name, max_running, max_per_key, rate, rate_period, rate_per]
         await self._db.execute("SELECT shiftboss.set_limit(%s, %s, %s, %s, %s, %s, %s)", given)
 
     async def reset_limit(self, kind: str, name: str) -> bool:
-        """Forget what an operator set; the limits in code hold again. False: no operator had set any."""
+        """Remove limits set by an operator, so that limits in code apply. Return whether there were any."""
         return await self._flag("SELECT shiftboss.reset_limit(%s, %s) AS changed", [kind, name])
 
     async def declare_limits(self, limits: Sequence[dict[str, Any]]) -> list[str]:
-        """What a worker has in its code, per task type; returns the types whose limits changed."""
+        """Store the limits that a worker declares in code. Return the types whose limits changed."""
         sql = "SELECT shiftboss.declare_limits(%s) AS changed"
         row = await self._db.fetch_one(sql, [Jsonb(list(limits), dumps=dumps)])
         return row["changed"] if row else []
 
     async def set_payload_limit(self, size: int) -> None:
-        """How many bytes the params of a task may take in the database, for every client; needs its owner."""
+        """Set the maximum size of params in bytes, for every client. Requires the schema's owner."""
         await self._db.execute("SELECT shiftboss.set_payload_limit(%s)", [size])
 
     async def watch(self, ids: Sequence[UUID]) -> list[Result]:
-        """How these stand; the end of those still live will be announced on channel `shiftboss_results`."""
+        """Return the results of tasks. The end of unfinished ones is notified on `shiftboss_results`."""
         rows = await self._db.fetch("SELECT * FROM shiftboss.watch(%s)", [list(ids)])
         return [Result(row["id"], row["status"], row["result_data"], row["error_message"]) for row in rows]
 
     async def prune(self, older: timedelta, limit: int = 1000) -> int:
-        """Take away one batch of finished tasks older than `older`; 0 when there are none left."""
+        """Delete one batch of finished tasks older than `older`. Return their number."""
         row = await self._db.fetch_one("SELECT shiftboss.prune(%s, %s) AS n", [older, limit])
         return row["n"] if row else 0
 
     async def tidy(self, older: timedelta) -> None:
-        """Housekeeping of lanes, events and statistics."""
+        """Delete old lanes, events and statistics."""
         await self._db.execute("SELECT shiftboss.tidy(%s)", [older])
 
     async def why(self, id: UUID) -> list[Reason]:
-        """Why a task waits, one reason a row."""
+        """Return the reasons why a task waits."""
         return [Reason(**row) for row in await self._db.fetch("SELECT * FROM shiftboss.why(%s)", [id])]
 
     async def get(self, id: UUID) -> Row | None:
-        """The whole row."""
+        """Return the row of a task, or None."""
         return await self._db.fetch_one("SELECT * FROM public.tasks WHERE id = %s", [id])
 
     async def state(self, id: UUID) -> State | None:
-        """How a task stands, without its params and its result."""
+        """Return the state of a task without its params and result, or None."""
         row = await self._db.fetch_one(
             "SELECT id, status, attempts, progress, progress_message AS message, worker_id,"
             " error_message AS error FROM public.tasks WHERE id = %s",
@@ -300,113 +278,17 @@ class Tasks:
         return State(**row | {"status": Status(row["status"])}) if row else None
 
     async def attempts(self, id: UUID) -> list[Row]:
-        """The history of one task, oldest attempt first."""
+        """Return the attempts of a task, oldest first."""
         return await self._db.fetch(
             "SELECT * FROM shiftboss.attempts WHERE task_id = %s ORDER BY started_at, ended_at", [id]
         )
 
 
-async def _claimed(cursor: psycopg.AsyncCursor[Claimed]) -> list[Claimed]:
-    """All rows. One that Python cannot hold, like a number of 400 digits, does not take its batch along."""
-    try:
-        return await cursor.fetchall()
-    except Exception:  # the rows are here already: it can only be about their values
-        return [await _one(cursor, row) for row in range(cursor.rowcount)]
-
-
-async def _one(cursor: psycopg.AsyncCursor[Claimed], row: int) -> Claimed:
-    assert cursor.pgresult is not None
-    try:
-        await cursor.scroll(row, mode="absolute")
-        task = await cursor.fetchone()
-        assert task is not None
-        return task
-    except Exception as error:
-        id, lease, task_type = (cursor.pgresult.get_value(row, column) or b"" for column in range(3))
-        held = (UUID(bytes=id), int.from_bytes(lease, "big", signed=True), task_type.decode())
-        return _unreadable(*held, reason=str(error))
-
-
-def _unreadable(id: UUID, lease: int, task_type: str, reason: str) -> Claimed:
-    """As much of a task as it takes to fail it."""
-    now = datetime.now(UTC)
-    return Claimed(
-        id, lease, task_type, Unreadable(reason), attempt=1, max_attempts=1, queue="default", priority=5,
-        tenant=None, timeout=None, deadline=None, created_at=now, ready_at=now, started_at=now, lane=0,
-        run_id=None, metadata=None,
-    )  # fmt: skip
-
-
-def _check_copy(task: NewTask) -> None:
-    task.check()
-    for name in ("dedup_key", "depends_on", "on_dependency_failure", "delay", "origin", "run_id"):
-        if getattr(task, name) is not None:
-            raise UsageError(f"copy does not take {name}", hint="use enqueue for this task")
-
-
-def _copied(task: NewTask, names: Sequence[str]) -> Iterator[Any]:
-    texts = json_fields(task)
-    for name in names:
-        value = texts.get(name, getattr(task, name))
-        yield _param(DEFAULTS.get(name) if value is None else value)
-
-
-def _param(value: Any) -> Any:
-    return as_jsonb(value) if isinstance(value, dict | orjson.Fragment) else value
-
-
 async def _enqueue(tasks: Sequence[NewTask], conn: psycopg.AsyncConnection[Any]) -> list[Enqueued]:
-    if len(tasks) == 1 and _plain_insert(tasks[0]):
-        id, sql, params = _insert(tasks[0])
+    if len(tasks) == 1 and is_plain_insert(tasks[0]):
+        id, sql, params = insert(tasks[0])
         await conn.execute(sql, params)
         return [Enqueued(id, True)]
     async with conn.cursor(row_factory=args_row(Enqueued)) as cursor:
         await cursor.execute(ENQUEUE, [encode(tasks)])
         return as_given(tasks, await cursor.fetchall())
-
-
-def _plain_insert(task: NewTask) -> bool:
-    """No dedup_key to be looked up, no priority that the rule by origin would take for the default."""
-    return task.dedup_key is None and (task.origin is None or task.priority is None)
-
-
-def _insert(task: NewTask) -> tuple[UUID, str, list[Any]]:
-    """One task without a dedup_key as a plain INSERT, which costs half of what the function for many does."""
-    fields = _fields(task)
-    delay = fields.pop("delay", None)
-    id = fields.setdefault("id", new_id())
-    columns, values = ", ".join(fields), ", ".join(["%s"] * len(fields))
-    if delay is not None:
-        columns, values = columns + ", run_at", values + ", shiftboss.now() + %s"
-    params = [_param(value) for value in fields.values()]
-    sql = f"INSERT INTO public.tasks ({columns}) VALUES ({values})"  # noqa: S608 - our own names
-    return id, sql, params if delay is None else [*params, delay]
-
-
-def encode(tasks: Sequence[NewTask]) -> Jsonb:
-    """The JSON that shiftboss.enqueue() takes; parents before their children."""
-    return Jsonb([_fields(task) for task in parents_first(tasks)], dumps=dumps)
-
-
-def as_given(tasks: Sequence[NewTask], rows: list[Enqueued]) -> list[Enqueued]:
-    """What came back for `encode(tasks)`, in the order of `tasks`."""
-    ordered = parents_first(tasks)
-    if ordered is tasks:
-        return rows
-    made = {id(task): row for task, row in zip(ordered, rows, strict=True)}
-    return [made[id(task)] for task in tasks]
-
-
-def as_json(task: NewTask) -> dict[str, Any]:
-    """What shiftboss.enqueue() takes for one task, in plain JSON."""
-    plain: dict[str, Any] = orjson.loads(dumps(_fields(task)))
-    return plain
-
-
-def _fields(task: NewTask) -> dict[str, Any]:
-    """The terms of a task, checked; params and metadata are JSON text."""
-    task.check()
-    given = {name: value for name in NewTask.__slots__ if (value := getattr(task, name)) is not None}
-    if task.dedup_key is not None:
-        given["dedup_key"] = codec.current().dedup_key(task.dedup_key)
-    return given | json_fields(task)

@@ -1,4 +1,4 @@
-"""Tokens, sessions, login codes and the audit log: one method per SQL function of the same name."""
+"""Tokens, sessions, login codes and the audit log."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ PREFIX = "sb_"
 
 
 class Tokens:
-    """Everything that can be asked of access. Secrets are random 256-bit words, stored only as hashes."""
+    """Access tokens. Secrets have 256 random bits and are stored as hashes."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
         self._audits = False
 
     async def create_token(self, name: str, role: Role, lifetime: timedelta | None = None) -> str:
-        """A new token, shown this once."""
+        """Create a token and return its secret, which cannot be read again."""
         secret = PREFIX + secrets.token_urlsafe(32)
         await self._store(secret, name, role, lifetime, "token", None)
         return secret
 
     async def create_session(self, principal: Principal, lifetime: timedelta) -> str:
-        """A secret for a browser that stands for this principal, as long as the token does."""
+        """Create a browser session and return its secret. It ends with the principal's token."""
         secret = secrets.token_urlsafe(32)
         await self._store(secret, principal.name, principal.role, lifetime, "session", principal.id)
         return secret
@@ -45,22 +45,22 @@ class Tokens:
         )
 
     async def authenticate(self, secret: str) -> Principal | None:
-        """Whose token or session this is; None for one that is unknown, revoked or past its time."""
+        """Return the principal of a token or session, or None if it is unknown, revoked or expired."""
         row = await self._db.fetch_one("SELECT * FROM shiftboss.authenticate(%s)", [_hash(secret)])
         return Principal(row["name"], Role(row["role"]), row["id"], row["kind"]) if row else None
 
     async def revoke_token(self, which: str) -> int:
-        """Take tokens away by id or name; how many that were."""
+        """Revoke tokens by id or name. Return their number."""
         row = await self._db.fetch_one("SELECT shiftboss.revoke_token(%s) AS n", [which])
         return row["n"] if row else 0
 
     async def has_tokens(self) -> bool:
-        """Whether a token of the admin service was ever made; it then asks for one for good."""
+        """Return whether a token was ever created. From then on the admin service requires one."""
         row = await self._db.fetch_one("SELECT shiftboss.has_tokens() AS has")
         return bool(row and row["has"])
 
     async def create_login(self, name: str, role: Role, lifetime: timedelta) -> str:
-        """A code that logs in once."""
+        """Create a login code that works once."""
         code = secrets.token_urlsafe(32)
         await self._db.execute(
             "SELECT shiftboss.create_login(%s, %s, %s, %s)", [_hash(code), name, role.value, lifetime]
@@ -68,7 +68,7 @@ class Tokens:
         return code
 
     async def redeem_login(self, code: str) -> Principal | None:
-        """Use a login code up; None if it is unknown, used or past its time."""
+        """Redeem a login code. Returns None if it is unknown, used or expired."""
         row = await self._db.fetch_one("SELECT * FROM shiftboss.redeem_login(%s)", [_hash(code)])
         return Principal(row["name"], Role(row["role"])) if row else None
 
@@ -94,14 +94,14 @@ class Tokens:
         outcome: str,
         details: dict[str, Any] | None = None,
     ) -> None:
-        """One line of the audit log."""
+        """Append an entry to the audit log."""
         await self._db.execute(
             "SELECT shiftboss.record(%s, %s, %s, %s, %s, %s)",
             [who.name, who.role.value, action, target, outcome, details or {}],
         )
 
     async def audit(self, limit: int = 100, before: int | None = None) -> list[Row]:
-        """The audit log, newest first."""
+        """Return the audit log, newest entries first."""
         return await self._db.fetch(
             "SELECT * FROM shiftboss.audit WHERE (%(before)s::bigint IS NULL OR id < %(before)s)"
             " ORDER BY id DESC LIMIT %(limit)s",
@@ -109,7 +109,7 @@ class Tokens:
         )
 
     async def list(self) -> list[Row]:
-        """Every token, newest first, without sessions."""
+        """Return all tokens, newest first, without sessions."""
         return await self._db.fetch(
             "SELECT id, name, role, created_at, expires_at, last_used_at, revoked_at"
             " FROM shiftboss.access_tokens WHERE kind = 'token' ORDER BY created_at DESC, id"

@@ -1,4 +1,4 @@
-"""Worker tracking: one method per SQL function of schema `ai`, and whether this role may use them."""
+"""Worker tracking in the schema `ai`. Each method calls the SQL function of the same name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shiftboss.model.task import storable
 if TYPE_CHECKING:
     from shiftboss.db.database import Database
 
-# information_schema shows only what the role has a privilege on; the catalog shows everything.
+# information_schema lists only tables that the role has a privilege on; the catalog lists all.
 FIND = """
 SELECT EXISTS (SELECT FROM information_schema.tables
                WHERE table_schema = 'ai' AND table_name = 'vectorizer_worker_process') AS visible,
@@ -22,7 +22,7 @@ SELECT EXISTS (SELECT FROM information_schema.tables
 
 
 class Availability(StrEnum):
-    """Whether tracking can be used: HIDDEN is a missing privilege, ABSENT a missing table."""
+    """Whether tracking can be used. HIDDEN means a missing privilege, ABSENT a missing table."""
 
     AVAILABLE = "available"
     HIDDEN = "hidden"

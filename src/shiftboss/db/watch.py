@@ -1,4 +1,4 @@
-"""Ends statements on frozen or unreachable servers, which would never answer them."""
+"""Detects statements on frozen or unreachable servers and ends them."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from shiftboss.log import get_logger
 
 log = get_logger(__name__)
 
-#: Seconds without an answer after which the server is asked whether it still works on the statement.
+#: Seconds after which the server is asked whether it still runs a statement.
 PATIENCE: Final = 5.0
-#: Seconds in which it has to say so.
+#: Seconds within which the server must answer.
 ANSWER: Final = 5.0
 
 
 class Late(NamedTuple):
-    """A connection whose statement takes long, and since when it is in use."""
+    """A connection with a slow statement, and the time since which it is in use."""
 
     conn: Connection
     since: float
@@ -36,10 +36,10 @@ class Late(NamedTuple):
 
 
 class Watch:
-    """Ends statements on servers that do not answer. Those that only take long go on."""
+    """Ends statements on servers that do not answer. Statements that are merely slow continue."""
 
     def __init__(self, url: str, pooled: bool, on_dead: Callable[[], Awaitable[None]]) -> None:
-        """`on_dead` is called after statements were ended: other connections lead to the same server."""
+        """Create a watch. `on_dead` is called after it ended statements, to replace idle connections too."""
         self._url, self._pooled, self._on_dead = url, pooled, on_dead
         self._busy: dict[Connection, float] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -69,7 +69,7 @@ class Watch:
         self._timer = asyncio.get_running_loop().call_later(PATIENCE / 2, self._look)
 
     def _late(self, before: float) -> dict[tuple[str, int], list[Late]]:
-        """Statements that began before then, by server."""
+        """Return the statements that began before this time, by server."""
         found = defaultdict(list)
         for conn, since in self._busy.items():
             if since <= before and conn.pgconn.transaction_status == TransactionStatus.ACTIVE:
@@ -88,13 +88,13 @@ class Watch:
                 hang_up(one.conn)
             ended += len(dead)
         if ended:
-            log.warning("the server does not answer: connecting again", statements=ended)
+            log.warning("the server does not answer, reconnecting", statements=ended)
             await self._on_dead()
 
     async def _known(self, host: str, port: int, pids: list[int]) -> set[int]:
-        """Those of the backends that the server knows; none if it does not answer.
+        """Return which of the backends exist on the server, or none if it does not answer.
 
-        Behind a proxy another server may answer, which knows none of them either.
+        Behind a proxy, another server may answer, on which none of them exist.
         """
         target = make_conninfo(conninfo(self._url), host=host, port=port, target_session_attrs="any")
         try:
@@ -106,14 +106,14 @@ class Watch:
             ):
                 query = "SELECT pid FROM pg_catalog.pg_stat_activity WHERE pid = ANY (%s)"
                 known = {int(row[0]) for row in await (await conn.execute(query, [pids])).fetchall()}
-                return set(pids) if self._pooled else known  # a pooler has pids of its own
+                return set(pids) if self._pooled else known  # a pooler's pids are not those of backends
         except (TimeoutError, psycopg.errors.ConnectionTimeout):
             return set()
-        except (psycopg.Error, OSError):  # it answers, if only to refuse one more connection
+        except (psycopg.Error, OSError):  # the server answers, even if it refuses the connection
             return set(pids)
 
 
 def hang_up(conn: Connection) -> None:
-    """Let whatever waits for an answer on this connection fail now."""
+    """Shut down the socket, so that a statement on this connection fails immediately."""
     with suppress(OSError, psycopg.OperationalError), socket.socket(fileno=os.dup(conn.fileno())) as line:
         line.shutdown(socket.SHUT_RDWR)

@@ -1,4 +1,4 @@
-"""The registry: one method per SQL function of the same name."""
+"""The registry of workers. Each method calls the SQL function of the same name."""
 
 from __future__ import annotations
 
@@ -18,15 +18,13 @@ if TYPE_CHECKING:
 
 
 class Workers:
-    """Everything that can be asked of `workers`."""
-
     def __init__(self, db: Database) -> None:
         self._db = db
 
     async def register(self, member: Member) -> None:
-        """Join the fleet, or come back under the same name: what the former self held is lost.
+        """Register a worker. A previous process of the same name loses its tasks.
 
-        Refused if another process, which was there when this one started, registered under this name.
+        Rejected if another process has registered under this name since this one started.
         """
         await self._db.execute(
             "SELECT shiftboss.register(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
@@ -57,9 +55,9 @@ class Workers:
         stats: list[dict[str, Any]] | None = None,
         incarnation: UUID | None = None,
     ) -> Orders:
-        """Extend every lease of the worker, bring its figures, take home its orders.
+        """Extend all leases of the worker, store its figures, and return its orders.
 
-        With its `incarnation` it is known only until another process registers under its name.
+        With `incarnation`, the worker is unknown once another process has registered under its name.
         """
         held = None if leases is None else list(leases)
         row = await self._db.fetch_one(
@@ -80,7 +78,7 @@ class Workers:
         slot: Row | None = None,
         process: Row | None = None,
     ) -> tuple[Orders, Row]:
-        """`beat`, and keep the rows of the process; its orders, and what went wrong with the rows."""
+        """Call `beat` and update the rows of the process. Return its orders and errors about the rows."""
         held = None if leases is None else list(leases)
         row = await self._db.fetch_one(
             "SELECT * FROM shiftboss.beat_process(%s, %s, %s, %s, %s, %s, %s)",
@@ -91,7 +89,7 @@ class Workers:
         return Orders(**row), trouble
 
     async def keep_process(self, slot: Row | None, process: Row | None) -> Row:
-        """Keep the rows of a process whose leases are renewed elsewhere; what went wrong with them."""
+        """Update the rows of a process whose leases are renewed elsewhere. Return errors about the rows."""
         row = await self._db.fetch_one("SELECT shiftboss.keep_process(%s, %s) AS trouble", [slot, process])
         assert row is not None
         trouble: Row = row["trouble"]
@@ -109,13 +107,13 @@ class Workers:
         return [row["id"] for row in rows]
 
     async def count_work(self, worker_id: str, stats: list[dict[str, Any]]) -> None:
-        """Add what a worker did to the statistics of this minute."""
+        """Add a worker's finished work to the statistics of this minute."""
         await self._db.execute("SELECT shiftboss.count_work(%s, %s)", [worker_id, _rows(stats)])
 
     async def leave(self, worker_id: str, status: str = "inactive", incarnation: UUID | None = None) -> int:
-        """Go, giving back without loss what is still held; how many tasks that was.
+        """Unregister a worker and requeue its tasks without spending attempts. Return their number.
 
-        Waits two seconds at most for a task that another session has locked.
+        Waits at most two seconds for a task that another session has locked.
         """
         row = await self._db.fetch_one(
             "SELECT shiftboss.leave(%s, %s, %s) AS n FROM pg_catalog.set_config('lock_timeout', '2s', true)",
@@ -126,7 +124,7 @@ class Workers:
     async def lose_worker(
         self, worker_ids: Sequence[str], outcome: str = "lost", reason: str | None = None
     ) -> int:
-        """End every attempt of these workers, spent, whatever the cause; how many tasks that was."""
+        """End every attempt of these workers as spent. Return the number of tasks."""
         row = await self._db.fetch_one(
             "SELECT shiftboss.lose_worker(%s, %s, %s) AS n", [list(worker_ids), outcome, reason]
         )
@@ -135,7 +133,7 @@ class Workers:
     async def worker_died(
         self, worker_id: str, outcome: str, reason: str, suspects: Sequence[int] | None = None
     ) -> int:
-        """End the attempts of a worker that is gone, so that only the task to blame spends one; how many."""
+        """End the attempts of a dead worker; only suspects spend one. Return the number of tasks."""
         row = await self._db.fetch_one(
             "SELECT shiftboss.worker_died(%s, %s, %s, %s::bigint[]) AS n",
             [worker_id, outcome, reason, list(suspects or ())],
@@ -143,7 +141,7 @@ class Workers:
         return row["n"] if row else 0
 
     async def rescue(self, limit: int = 1000) -> Row:
-        """One round of the rescuer; what it did. A round that times out is tried again with fewer tasks."""
+        """Run one round of the rescuer and return what it did. After a timeout, tries fewer tasks."""
         try:
             row = await self._db.fetch_one("SELECT * FROM shiftboss.rescue(%s)", [limit])
         except DatabaseError as error:
@@ -156,7 +154,7 @@ class Workers:
     async def set_flags(
         self, worker_id: str, *, paused: bool | None = None, draining: bool | None = None
     ) -> bool:
-        """Pause, resume or drain one worker; it hears of it at its next beat or sooner. False: unknown."""
+        """Pause, resume or drain one worker, at the latest with its next heartbeat. False if unknown."""
         changed = await self._db.execute(
             "UPDATE public.workers SET paused = coalesce(%s, paused), draining = coalesce(%s, draining)"
             " WHERE id = %s",
@@ -166,7 +164,7 @@ class Workers:
         return changed > 0
 
     async def health(self, worker_id: str | None = None) -> list[Row]:
-        """WorkerHealth of one worker or of all, by id."""
+        """Return the health of one worker or of all, ordered by id."""
         return await self._db.fetch(
             "SELECT * FROM shiftboss.worker_health WHERE %(w)s::text IS NULL OR worker_id = %(w)s"
             " ORDER BY worker_id",

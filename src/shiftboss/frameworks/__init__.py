@@ -1,1 +1,1 @@
-"""Shiftboss inside web frameworks. Each module imports its framework; nothing else of Shiftboss does."""
+"""Integrations with web frameworks. Only these modules import their framework."""

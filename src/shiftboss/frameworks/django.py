@@ -41,7 +41,7 @@ app = App("django")
 
 @app.task("django.task")
 def run(ctx: Context, path: str, args: list[Any], kwargs: dict[str, Any], backend: str) -> Any:
-    """Run one task of Django, named by the path of its function."""
+    """Run a Django task, given the path of its function."""
     close_old_connections()
     try:
         task = _task(path).using(backend=backend)
@@ -50,15 +50,15 @@ def run(ctx: Context, path: str, args: list[Any], kwargs: dict[str, Any], backen
         result = task.get_backend().get_result(str(ctx.id))
         return task.call(_base.TaskContext(task_result=result), *args, **kwargs)
     finally:
-        connections.close_all()  # each attempt has a thread of its own
+        connections.close_all()  # each attempt runs in a new thread
 
 
 class ShiftbossBackend(_Backend):  # type: ignore[misc]
-    """Tasks of Django in the queue of Shiftboss.
+    """A backend that enqueues Django tasks in Shiftboss.
 
-    Options: `database`, the alias of the connection to enqueue on (`default`): in a transaction of it, the
-    task exists only if that commits. None uses a connection of Shiftboss's own. `max_attempts` is 1 unless
-    given, as Django's tasks are not told that they may run again.
+    Options: `database` is the alias of the connection to enqueue on (`default`). Inside a transaction, the
+    task exists only if the transaction commits. None uses a separate connection. `max_attempts` defaults to
+    1, because Django tasks do not expect to run again.
     """
 
     supports_defer = True
@@ -129,22 +129,22 @@ class ShiftbossBackend(_Backend):  # type: ignore[misc]
 
 
 def priority(given: int) -> int:
-    """Django's -100 to 100, where 0 is usual, as 0 to 100, where 5 is."""
+    """Convert Django's priorities (-100 to 100, default 0) to ours (0 to 100, default 5)."""
     return 5 + round(given * 0.95) if given >= 0 else 5 + given * 5 // 100
 
 
 def _task(path: str) -> Any:
-    """The task whose function has this path."""
+    """Return the task whose function has this path."""
     found = import_string(path)
     return found if isinstance(found, _base.Task) else _base.task(found)
 
 
 def _error(text: str) -> Any:
-    """The error of an attempt; the last line of its traceback names the class."""
+    """Convert an error. The last line of its traceback names the class."""
     name = text.strip().rpartition("\n")[2].partition(":")[0]
     path = name if "." in name else f"builtins.{name}"
     return _base.TaskError(exception_class_path=path, traceback=text)
 
 
-if not apps.ready and not apps.loading:  # a worker was started with this module
+if not apps.ready and not apps.loading:  # this module is the app of a worker
     django.setup()

@@ -1,4 +1,4 @@
-"""FastAPI and Starlette: a lifespan that keeps the database open, and handles as dependencies."""
+"""FastAPI and Starlette: a lifespan that keeps the database open, and task handles as dependencies."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Lifespan = Callable[[Any], AbstractAsyncContextManager[Any]]
 
 
 def lifespan(app: App, *, worker: bool = False, inner: Lifespan | None = None) -> Lifespan:
-    """For `FastAPI(lifespan=lifespan(app))`: the app's database is open while the server runs.
+    """Return a lifespan that keeps the app's database open: `FastAPI(lifespan=lifespan(app))`.
 
-    With `worker` the tasks run in this process as well, for small services and for development. `inner` is
-    a lifespan of your own.
+    With `worker`, tasks run in this process too, for small services and development. `inner` is your own
+    lifespan, if you have one.
     """
 
     @asynccontextmanager
@@ -44,9 +44,9 @@ def handle_of(source: App) -> Callable[[UUID], Awaitable[Handle[Any]]]: ...
 
 
 def handle_of(source: Any) -> Any:
-    """A dependency: the handle of the task that the path names as `{task_id}`; 404 if there is none.
+    """Return a dependency that resolves `{task_id}` in the path to a handle, or responds with 404.
 
-    `Annotated[Handle[str], Depends(handle_of(greet))]`, or `handle_of(app)` for tasks of any type.
+    Use `Annotated[Handle[str], Depends(handle_of(greet))]`, or `handle_of(app)` for tasks of any type.
     """
 
     async def handle(task_id: UUID) -> Handle[Any]:

@@ -1,4 +1,4 @@
-"""Flask: an extension object with an app behind it."""
+"""A Flask extension."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ R = TypeVar("R")
 
 
 class Shiftboss:
-    """`tasks = Shiftboss(app)`, then `tasks.init_app(flask)`; or both at once with `Shiftboss(app, flask)`.
+    """The extension: `Shiftboss(app, flask)`, or `tasks = Shiftboss(app)` and `tasks.init_app(flask)`.
 
-    A task that does not exist is answered with 404. After a fork, as with gunicorn's `--preload`, each
-    process opens connections of its own.
+    A task that does not exist results in a 404 response. After a fork, as with gunicorn's `--preload`, each
+    process opens its own connections.
     """
 
     def __init__(self, app: App, flask: Flask | None = None) -> None:
@@ -34,19 +34,19 @@ class Shiftboss:
         flask.register_error_handler(NotFound, _not_found)
 
     def enqueue(self, call: Call[R], *, conn: Any = None) -> SyncHandle[R]:
-        """Put a call into the queue; with `conn`, such as `db.session`, in its transaction."""
-        # Flask-SQLAlchemy gives a proxy of the session; calling it returns the session itself.
+        """Enqueue a call. With `conn`, such as `db.session`, enqueue it in that transaction."""
+        # Flask-SQLAlchemy provides a proxy of the session; calling it returns the session itself.
         session: Callable[[], Any] | None = conn if callable(conn) and hasattr(conn, "registry") else None
         return self.app.sync.enqueue(call, conn=session() if session is not None else conn)
 
     def handle(self, id: UUID | str) -> SyncHandle[Any]:
-        """The handle of a task; raises NotFound if there is none."""
+        """Return the handle of a task. Raises NotFound."""
         handle = self.app.sync.handle(id)
         handle.status()
         return handle
 
     def _forget(self) -> None:
-        """The thread and the connections stayed with the parent process."""
+        """Drop the background thread and connections, which belong to the parent process."""
         self.app.__dict__.pop("sync", None)
 
 

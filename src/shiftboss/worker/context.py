@@ -311,7 +311,7 @@ class Context:
         return decode(f"event {key[1]!r}", recorded.result, kind)
 
     async def _child(self, key: Key, call: TaskCall[Any], task: NewTask) -> Any:
-        from shiftboss.db.tasks import as_json
+        from shiftboss.db.encoding import as_json
 
         new = await self._recorded(key) is None
         with tracing.sending([task] if new else []) as carried:

@@ -191,7 +191,7 @@ async def test_writes_and_transactions_are_the_primarys(
 
 async def test_another_server_is_not_read_from(replicas: Pair, db: Database) -> None:
     primary = ReadDatabase(db, address(replicas.primary), 60.0)
-    assert (await primary.look()).reason == "database.read_url leads to a server that is no standby"
+    assert (await primary.look()).reason == "database.read_url points to a server that is not a standby"
     nowhere = ReadDatabase(db, f"postgresql://{ROLE}@127.0.0.1:1/{DATABASE}", 60.0)
     assert not (await nowhere.look()).in_use
     assert await nowhere.fetch("SELECT 1 AS one") == [{"one": 1}]
@@ -215,5 +215,5 @@ async def test_the_doctor_tells_how_far_the_replica_is_behind(
     finding = await found()
     assert (finding.level, finding.message) == (
         "warning",
-        "database.read_url leads to a server that is no standby",
+        "database.read_url points to a server that is not a standby",
     )

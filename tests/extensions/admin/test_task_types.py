@@ -28,7 +28,7 @@ async def test_types_are_listed_and_tasks_checked(
     right = wrong | {"params": {"image_id": 7}}
     assert (await operator.post("/api/v1/admin/tasks", json=right)).json()["warning"] is None
     unknown = (await operator.post("/api/v1/admin/tasks", json={"task_type": "later.on"})).json()
-    assert "no worker knows" in unknown["warning"]
+    assert "no worker serves" in unknown["warning"]
     schedule = {"cron": "0 3 * * *", "task_type": "img.thumbnail", "params": {"image_id": "abc"}}
     answer = await operator.put("/api/v1/admin/schedules/nightly", json=schedule)
     assert (answer.status_code, "image_id" in answer.text) == (422, True)

@@ -107,7 +107,7 @@ def test_a_new_task_is_made_with_a_form_of_its_schema(stage: Stage, open_as: Ope
     press(fill(page, task_type="unheard-of", params="[]"), "Enqueue")
     expect(page.locator("#sheet .told")).to_contain_text("params must be a JSON object", ignore_case=True)
     press(fill(page, params='{"a": 1}'), "Enqueue")
-    expect(page.locator("#sheet")).to_contain_text("no worker knows the task type 'unheard-of'")
+    expect(page.locator("#sheet")).to_contain_text("no worker serves the task type 'unheard-of'")
     assert one(stage, "SELECT params FROM tasks WHERE task_type = 'unheard-of'") == {"a": 1}
 
 

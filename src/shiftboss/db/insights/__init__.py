@@ -1,4 +1,4 @@
-"""The one read model behind CLI, API, metrics and page: none of them has queries of its own."""
+"""The read model behind the CLI, API, metrics and dashboard, which have no queries of their own."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ __all__ = ["BadCursor", "Insights", "TaskFilter", "TaskPage"]
 
 
 class Insights:
-    """`db.insights.tasks.page(...)`, `db.insights.fleet.workers()` and so on. Reads only."""
+    """Read-only queries: `db.insights.tasks.page(...)`, `db.insights.fleet.workers()` and so on."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
 
     async def keys(self) -> dict[str, int]:
-        """How many stored values need each encryption key, by its name."""
+        """Return how many stored values need each encryption key, by key name."""
         return await key_names(self._db)
 
     @cached_property
@@ -40,7 +40,7 @@ class Insights:
 
     @cached_property
     def life(self) -> Life:
-        """One task: its steps, its stream, events about it, and the tasks around it."""
+        """The steps, stream, events, logs and relatives of one task."""
         return Life(self._db)
 
     @cached_property
@@ -50,7 +50,7 @@ class Insights:
 
     @cached_property
     def errors(self) -> Errors:
-        """Groups of errors, one per cause."""
+        """Error groups, one per cause."""
         return Errors(self._db)
 
     @cached_property
@@ -60,12 +60,12 @@ class Insights:
 
     @cached_property
     def figures(self) -> Figures:
-        """What /metrics shows, at a bounded cost."""
+        """The figures of /metrics, at a bounded cost."""
         return Figures(self._db)
 
     @cached_property
     def samples(self) -> Samples:
-        """Memory and load of workers over the last half hour."""
+        """Memory and CPU usage of workers over the last half hour."""
         return Samples(self._db)
 
     @cached_property
@@ -75,10 +75,10 @@ class Insights:
 
     @cached_property
     def overview(self) -> Overview:
-        """Counts at a glance, alerts, the documented snapshot."""
+        """Counts, alerts and the documented snapshot."""
         return Overview(self._db, self.fleet, self.series)
 
     @cached_property
     def condition(self) -> Condition:
-        """The database itself: version, settings, bloat, clocks; and work that nobody can do."""
+        """The state of the database: version, settings, bloat, clocks, and tasks that no worker can run."""
         return Condition(self._db)

@@ -1,4 +1,4 @@
-"""How the database itself is doing: what `shiftboss doctor` looks at."""
+"""The state of the database, for `shiftboss doctor`."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ _DEAD = """SELECT schemaname || '.' || relname AS name, n_live_tup AS live, n_de
     WHERE schemaname IN ('public', 'shiftboss', 'ai', 'journal')
       AND n_dead_tup > 10000 AND n_dead_tup > n_live_tup
     ORDER BY n_dead_tup DESC LIMIT 10"""
+# Waiting tasks by queue and type that no active worker serves. The LIMIT bounds the count of each lane.
 _UNDONE = """SELECT l.queue, l.task_type, count(*) AS tasks, min(t.id::text) AS example
     FROM shiftboss.every_lane() l CROSS JOIN LATERAL (
         SELECT t.id FROM public.tasks t WHERE t.status = 'Queued' AND t.hold IS NULL
@@ -39,7 +40,7 @@ _UNDONE = """SELECT l.queue, l.task_type, count(*) AS tasks, min(t.id::text) AS 
         AND (w.capabilities -> 'task_types' IS NULL OR w.capabilities -> 'task_types' ? l.task_type))
     GROUP BY 1, 2 ORDER BY 1, 2 LIMIT 50"""
 
-# The documented indexes. A database that had one of that name before the first migration kept its own.
+# The documented indexes. A database that had an index of that name before the first migration kept it.
 INDEXES = {
     "idx_tasks_status_worker": ("public.tasks", ["status", "worker_id"]),
     "idx_tasks_queued_created": ("public.tasks", ["created_at"]),
@@ -47,6 +48,7 @@ INDEXES = {
     "idx_workers_status_heartbeat": ("public.workers", ["status", "last_heartbeat"]),
     "idx_tasks_claim_optimization": ("public.tasks", ["status", "created_at"]),
 }
+# The key columns of each index, in order.
 _COLUMNS = """SELECT c.relname AS name, i.indrelid::regclass::text AS on_table,
         ARRAY(SELECT coalesce(a.attname::text, 'an expression')
               FROM unnest(i.indkey::int2[]) WITH ORDINALITY k (number, n)
@@ -62,13 +64,13 @@ class Condition:
         self._db = db
 
     async def server(self) -> Row:
-        """Version, extension, the settings that matter, connections, size."""
+        """Return the server's version, relevant settings, connections, pgvector version and database size."""
         row = await self._db.fetch_one(_SERVER)
         assert row is not None
         return row
 
     async def strange_indexes(self) -> list[Row]:
-        """Documented indexes that are missing (`columns` is None) or have other columns than documented."""
+        """Return documented indexes that are missing (`columns` is None) or have other columns."""
         rows = await self._db.fetch(_COLUMNS, [list(INDEXES)])
         there = {row["name"]: row["columns"] for row in rows}
         return [
@@ -78,7 +80,7 @@ class Condition:
         ]
 
     async def clock_difference(self) -> float:
-        """Seconds by which the database's clock is ahead of this machine's, to within the round trip."""
+        """Return the seconds by which the database's clock is ahead, or 0 if within the round-trip time."""
         before = time.time()
         row = await self._db.fetch_one("SELECT extract(epoch FROM clock_timestamp())::double precision AS at")
         after = time.time()
@@ -87,20 +89,20 @@ class Condition:
         return ahead if abs(ahead) > after - before else 0.0
 
     async def old_transactions(self, seconds: float = 300.0) -> list[Row]:
-        """Transactions that keep dead rows from being cleaned away."""
+        """Return transactions that have been open for this long and block VACUUM."""
         return await self._db.fetch(_OLD, [seconds])
 
     async def bloat(self) -> list[Row]:
-        """Tables of ours with more dead rows than live ones."""
+        """Return our tables that have more dead rows than live ones."""
         return await self._db.fetch(_DEAD)
 
     async def unusable(self, limit: int = 10) -> tuple[int, list[Row]]:
-        """How many rows of an older `tasks` table no worker can take, and the oldest of them."""
+        """Return the number of rows of an older `tasks` table that no worker can run, and the first ones."""
         rows = await self._db.fetch(
             "SELECT *, count(*) OVER () AS n FROM shiftboss.unusable_tasks LIMIT %s", [limit]
         )
         return (rows[0]["n"] if rows else 0), rows
 
     async def undone(self) -> list[Row]:
-        """Kinds of waiting tasks that no active worker serves; of each at most 1000 are counted."""
+        """Return waiting task types that no active worker serves. Counts at most 1000 tasks per lane."""
         return await self._db.fetch(_UNDONE)

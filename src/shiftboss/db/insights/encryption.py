@@ -1,4 +1,4 @@
-"""Which keys stored values are encrypted with: a key's name stands before each of them."""
+"""Counts encrypted values by key: each value starts with the name of its key."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from shiftboss.db.database import Database
 
-#: The columns that hold sealed values. Results of parents may stand in params, so all of these are searched.
+#: Columns that may contain encrypted values, at any depth: params may contain results of parent tasks.
 COLUMNS = {
     "public.tasks": ("params::text", "result_data::text", "error_message", "progress_message", "wait_reason"),
     "shiftboss.past_attempts": ("error",),
@@ -24,7 +24,7 @@ _NAMES = r"""SELECT n[1] AS name, count(*) AS values FROM {table}
 
 
 async def key_names(db: Database) -> dict[str, int]:
-    """How many stored values each key is needed for."""
+    """Return how many stored values need each key."""
     found: dict[str, int] = {}
     for table, columns in COLUMNS.items():
         for row in await db.fetch(_NAMES.format(table=table, columns=", ".join(columns))):

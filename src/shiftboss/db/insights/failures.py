@@ -1,10 +1,10 @@
-"""Groups of errors that some task still waits in to be retried, for the list of tasks."""
+"""Error groups with failed tasks that can be retried, for the task list."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shiftboss.db.insights.kept import Kept
+from shiftboss.db.insights.cache import Cached
 
 if TYPE_CHECKING:
     from shiftboss.db.database import Database, Row
@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 GROUPS = 8
 LOOKED_AT = 2000
 
-# Bounded: the newest groups, and the newest attempts of each. The last attempt of a task decides its group.
+# For each of the latest groups, count the failed tasks whose last attempt is among the group's latest
+# attempts. The limits bound the cost beside a long history.
 _OPEN = f"""SELECT g.id, g.error_type, g.place, g.message, g.last_seen, g.task_types, g.task_id, f.tasks
     FROM (SELECT * FROM shiftboss.error_groups ORDER BY last_seen DESC LIMIT 50) g
     CROSS JOIN LATERAL (
@@ -22,13 +23,13 @@ _OPEN = f"""SELECT g.id, g.error_type, g.place, g.message, g.last_seen, g.task_t
         JOIN public.tasks t ON t.id = a.task_id AND t.status = 'Failed'
         WHERE NOT EXISTS (SELECT FROM shiftboss.past_attempts later
             WHERE later.task_id = a.task_id AND later.ended_at > a.ended_at)) f
-    WHERE f.tasks > 0 ORDER BY f.tasks DESC, g.last_seen DESC LIMIT {GROUPS}"""  # noqa: S608 -- figures of ours
+    WHERE f.tasks > 0 ORDER BY f.tasks DESC, g.last_seen DESC LIMIT {GROUPS}"""  # noqa: S608 -- constants only
 
 
 class Failures:
     def __init__(self, db: Database) -> None:
-        self._groups: Kept[list[Row]] = Kept(lambda: db.fetch(_OPEN))
+        self._groups: Cached[list[Row]] = Cached(lambda: db.fetch(_OPEN))
 
     async def groups(self) -> list[Row]:
-        """The groups with the most failed tasks, and how many those are."""
+        """Return the groups with the most failed tasks, with their counts."""
         return await self._groups.get()

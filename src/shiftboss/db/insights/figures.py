@@ -1,4 +1,4 @@
-"""The figures behind /metrics. None reads the history or the whole backlog."""
+"""The figures behind /metrics. No query reads the history or the whole backlog."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from shiftboss.db.database import Database, Row
 
-#: So many waiting tasks are counted for a scrape. Beyond that the leader's last count of a queue is shown.
+#: A scrape counts at most this many waiting tasks. For more, it shows the leader's last count of the queue.
 COUNTED = 2000
 QUEUES = 200
 
@@ -22,15 +22,15 @@ class Figures:
         self._db = db
 
     async def fleet(self) -> Row:
-        """Workers, running tasks and counters of the whole fleet."""
+        """Return workers, running tasks and counters of the whole fleet."""
         row = await self._db.fetch_one("SELECT * FROM shiftboss.fleet_metrics()")
         assert row is not None
         return row
 
     async def work(self) -> list[Row]:
-        """Attempts by worker and task type, with their histogram; departed workers are left out."""
+        """Return attempts by worker and task type with a histogram, for workers that still exist."""
         return await self._db.fetch("SELECT * FROM shiftboss.work_metrics()")
 
     async def queues(self) -> list[Row]:
-        """Depth of each queue and the age of its oldest ready task; the 200 longest."""
+        """Return the depth and the age of the oldest ready task of the 200 longest queues."""
         return await self._db.fetch(_QUEUES, [COUNTED, QUEUES])

@@ -1,4 +1,4 @@
-"""Workers and queues as they stand now."""
+"""The current state of workers and queues."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from shiftboss.db.connection import Row
-from shiftboss.db.insights.kept import Kept
+from shiftboss.db.insights.cache import Cached
 
 if TYPE_CHECKING:
     from shiftboss.db.database import Database
@@ -17,13 +17,15 @@ COUNTED = 40_000
 class Fleet:
     def __init__(self, db: Database) -> None:
         self._db = db
-        self._queues: Kept[list[Row]] = Kept(lambda: db.fetch("SELECT * FROM shiftboss.queues ORDER BY name"))
-        self._depths: Kept[list[Row]] = Kept(
+        self._queues: Cached[list[Row]] = Cached(
+            lambda: db.fetch("SELECT * FROM shiftboss.queues ORDER BY name")
+        )
+        self._depths: Cached[list[Row]] = Cached(
             lambda: db.fetch("SELECT * FROM shiftboss.queues_within(%s) ORDER BY name", [COUNTED])
         )
 
     async def workers(self, *, status: str | None = None) -> list[dict[str, Any]]:
-        """Every member of the fleet with its health, current task and today's work."""
+        """Return every worker with its health, current task and today's work."""
         rows = await self._db.fetch(
             "SELECT * FROM shiftboss.members WHERE (%(status)s::text IS NULL OR status = %(status)s)"
             " ORDER BY worker_id",
@@ -33,7 +35,7 @@ class Fleet:
         return [row | _work(today.get(row["worker_id"])) for row in rows]
 
     async def worker(self, worker_id: str) -> dict[str, Any] | None:
-        """One member, with what it holds now."""
+        """Return one worker with the tasks it is running, or None."""
         row = await self._db.fetch_one("SELECT * FROM shiftboss.members WHERE worker_id = %s", [worker_id])
         if row is None:
             return None
@@ -47,15 +49,15 @@ class Fleet:
         return row | _work(today.get(worker_id)) | {"tasks": held}
 
     async def queues(self, *, fresh: bool = False) -> list[Row]:
-        """Every queue that has tasks, workers, a pause or a limit."""
+        """Return every queue that has tasks, workers, a pause or a limit."""
         return await self._queues.get(fresh=fresh)
 
     async def depths(self, *, fresh: bool = False) -> list[Row]:
-        """The same at a bounded cost: where `more`, only the oldest waiting tasks are counted."""
+        """Return the same at a bounded cost: if `more`, only the oldest waiting tasks are counted."""
         return await self._depths.get(fresh=fresh)
 
     async def types(self) -> list[Row]:
-        """Every task type that is known, paused or limited, with the queues it was seen in."""
+        """Return every task type that is known, paused or limited, with its queues."""
         return await self._db.fetch("SELECT * FROM shiftboss.task_types ORDER BY name LIMIT 1000")
 
 

@@ -1,4 +1,4 @@
-"""The life of one task: its steps and waits, its stream, events about it, and the tasks around it."""
+"""The details of one task: steps, stream, events, logs and relatives."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ SHOWN_STEPS = 300
 SHOWN_PARTS = 500
 LARGEST_RESULT = 20_000
 
-# Recursive queries produce only the rows that are fetched, so the LIMITs bound the work in a wide graph.
+# Walk the dependencies up (`above`) and down (`below`) from the task, then keep the nearest tasks of both.
+# A recursive query produces only the rows that are fetched, so the LIMITs bound the work in a wide graph.
 _NEAR = """
 WITH RECURSIVE above(id, depth) AS (
     SELECT %(id)s::uuid, 0
@@ -55,16 +56,16 @@ class Life:
         self._db = db
 
     async def relatives(self, id: UUID) -> list[Row]:
-        """The task and those around it, nearest first, at most 60: id, type, status, parents, children."""
+        """Return the task and up to 60 related tasks, nearest first, with their parents and children."""
         return await self._db.fetch(_NEAR, {"id": id, "levels": LEVELS, "most": MOST})
 
     async def steps(self, id: UUID) -> list[Row]:
-        """The newest steps and waits, oldest first. A result that is too large to show is left out."""
+        """Return the latest steps and waits, oldest first. Results that are too large to show are omitted."""
         given = {"id": id, "limit": SHOWN_STEPS, "largest": LARGEST_RESULT}
         return (await self._db.fetch(_STEPS, given))[::-1]
 
     async def parts(self, id: UUID) -> list[Row]:
-        """The end of what the task emitted, oldest first: seq, attempt, restart, part, at."""
+        """Return the last parts that the task emitted, oldest first: seq, attempt, restart, part, at."""
         rows = await self._db.fetch(
             "SELECT seq, attempt, restart, part, at FROM shiftboss.parts WHERE task_id = %s"
             " ORDER BY seq DESC LIMIT %s",
@@ -73,13 +74,13 @@ class Life:
         return rows[::-1]
 
     async def events(self, id: UUID) -> list[Row]:
-        """The newest events of the fleet about this task."""
+        """Return the latest events about this task, newest first."""
         return await self._db.fetch(
             "SELECT * FROM shiftboss.events WHERE task_id = %s ORDER BY id DESC LIMIT 50", [id]
         )
 
     async def logs(self, id: UUID, limit: int) -> list[Row]:
-        """The end of what the task logged, oldest first: id, attempt, step, at, level, message, dropped."""
+        """Return the last log lines of the task, oldest first."""
         rows = await self._db.fetch(
             "SELECT id, attempt, step, at, level, message, dropped FROM shiftboss.task_logs"
             " WHERE task_id = %s ORDER BY id DESC LIMIT %s",

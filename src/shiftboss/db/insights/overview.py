@@ -1,19 +1,20 @@
-"""The whole fleet at a glance: counts, alerts, and the documented snapshot."""
+"""An overview of the fleet: counts, alerts, and the documented snapshot."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from shiftboss.db.connection import Row
+from shiftboss.db.insights.cache import Cached
 from shiftboss.db.insights.fleet import Fleet
-from shiftboss.db.insights.kept import Kept
 from shiftboss.db.insights.series import Series
 from shiftboss.extension import contributions, load, named
 
 if TYPE_CHECKING:
     from shiftboss.db.database import Database
 
-# By the index on waiting tasks, however many there are. Suspended ones wait for no worker.
+# Uses the index on waiting tasks, so the cost does not depend on their number. Suspended tasks do not count,
+# because they do not wait for a worker.
 _OLDEST = """SELECT coalesce(greatest(extract(epoch FROM shiftboss.now() - min(created_at)), 0), 0)::float8
     AS seconds FROM public.tasks
     WHERE status = 'Queued' AND (hold IS NULL OR hold NOT IN ('sleep', 'event', 'child'))"""
@@ -31,7 +32,7 @@ class Overview:
         self._db = db
         self._fleet = fleet
         self._series = series
-        self._counts: Kept[Row] = Kept(self._count)
+        self._counts: Cached[Row] = Cached(self._count)
 
     async def _count(self) -> Row:
         row = await self._db.fetch_one("SELECT * FROM public.orchestrator_status")
@@ -39,13 +40,13 @@ class Overview:
         return row
 
     async def counts(self, *, fresh: bool = False) -> Row:
-        """Tasks and workers by state: the row of the view `orchestrator_status`."""
+        """Return tasks and workers by state: the row of the view `orchestrator_status`."""
         return await self._counts.get(fresh=fresh)
 
     async def alerts(self) -> list[dict[str, Any]]:
-        """What somebody should look at, worst first; `subject` is the id that leads to the cause.
+        """Return what needs attention, most severe first. `subject` is the id of the cause.
 
-        What is found just now, and what the rules found: those are looked at by the leader.
+        This combines what is found now with the alerts of rules, which the leader evaluates.
         """
         firing = {(row["rule"], row["subject"]): row for row in await self._db.alerts.firing()}
         now = await self._now()
@@ -83,7 +84,7 @@ class Overview:
         ]
 
     async def snapshot(self) -> dict[str, Any]:
-        """The documented snapshot, made for this call."""
+        """Return the documented snapshot, computed for this call."""
         counts = await self.counts(fresh=True)
         oldest = await self._db.fetch_one(_OLDEST)
         assert oldest is not None
@@ -101,7 +102,7 @@ class Overview:
         }
 
     async def extras(self) -> dict[str, Any]:
-        """What extensions add to the snapshot; the documented `current_runs` is there in any case."""
+        """Return what extensions add to the snapshot. The documented `current_runs` is always present."""
         parts = {key: await load(target)(self._db) for key, target in named("snapshot").items()}
         return {"current_runs": []} | parts
 
@@ -116,9 +117,9 @@ def alert(
     command: str | None = None,
     rule: str | None = None,
 ) -> dict[str, Any]:
-    """One thing that somebody should look at; `advice` says what to do, `command` can be run as it is.
+    """Build an alert. `advice` says what to do, and `command` can be run as printed.
 
-    `rule` names the rule that finds the same, if its own name is another one than `kind`.
+    `rule` names the rule that detects the same problem, if its name differs from `kind`.
     """
     about = {"severity": severity, "kind": kind, "subject": subject, "message": message}
     return about | {"advice": advice, "command": command, "rule": rule or kind}
@@ -126,7 +127,7 @@ def alert(
 
 def _silence(row: Row) -> str:
     if row["heartbeat_age_seconds"] is None:
-        return f"worker {row['worker_id']} never sent a beat"
+        return f"worker {row['worker_id']} has never sent a heartbeat"
     return f"worker {row['worker_id']} has been silent for {row['heartbeat_age_seconds']:.0f} s"
 
 

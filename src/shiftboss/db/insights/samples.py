@@ -1,10 +1,10 @@
-"""What workers used over the last half hour: memory and load."""
+"""Memory and CPU usage of workers over the last half hour."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shiftboss.db.insights.kept import Kept
+from shiftboss.db.insights.cache import Cached
 
 if TYPE_CHECKING:
     from shiftboss.db.database import Database
@@ -21,15 +21,15 @@ Lines = dict[str, dict[str, list[float | None]]]
 class Samples:
     def __init__(self, db: Database) -> None:
         self._db = db
-        self._kept: Kept[Lines] = Kept(self._read)
+        self._kept: Cached[Lines] = Cached(self._read)
 
     async def take(self) -> int:
-        """Note what every active worker uses now; how many there are."""
+        """Record the current usage of every active worker, and return their number."""
         row = await self._db.fetch_one("SELECT shiftboss.sample_workers() AS n")
         return int(row["n"]) if row else 0
 
     async def lines(self) -> Lines:
-        """Per worker `memory_mb` and `cpu_percent`, one value per minute, oldest first; None: not known."""
+        """Return `memory_mb` and `cpu_percent` per worker and minute, oldest first. None means no sample."""
         return await self._kept.get()
 
     async def _read(self) -> Lines:

@@ -1,4 +1,4 @@
-"""Throughput, duration and failures over time, from the statistics and never from the whole history."""
+"""Throughput, durations and failures over time, read from the statistics instead of the history."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from shiftboss.db.connection import Row
-from shiftboss.db.insights.kept import Kept
+from shiftboss.db.insights.cache import Cached
 from shiftboss.model.task import BUCKETS
 
 if TYPE_CHECKING:
@@ -19,25 +19,25 @@ QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 class Series:
     def __init__(self, db: Database) -> None:
         self._db = db
-        self._kept: dict[tuple[timedelta, timedelta], Kept[list[dict[str, Any]]]] = {}
+        self._kept: dict[tuple[timedelta, timedelta], Cached[list[dict[str, Any]]]] = {}
 
     async def throughput(
         self, span: timedelta, step: timedelta, *, queue: str | None = None, task_type: str | None = None
     ) -> list[dict[str, Any]]:
-        """One point per step, also for those in which nothing happened, oldest first."""
+        """Return one point per step, including empty ones, oldest first."""
         rows = await self._db.fetch(
             "SELECT * FROM shiftboss.throughput(%s, %s, %s, %s)", [span, step, queue, task_type]
         )
         return [_point(row, step) for row in rows]
 
     async def kept_throughput(self, span: timedelta, step: timedelta) -> list[dict[str, Any]]:
-        """The same for pages that look often: made again only as often as its cost allows."""
+        """Return the same from a cache, for pages that refresh often."""
         if (span, step) not in self._kept:
-            self._kept[span, step] = Kept(lambda: self.throughput(span, step), 50.0)
+            self._kept[span, step] = Cached(lambda: self.throughput(span, step), 50.0)
         return await self._kept[span, step].get()
 
     async def per_queue(self, minutes: int = 60, points: int = 20) -> dict[str, list[int]]:
-        """How many tasks ended in each queue, by equal parts of the last minutes, oldest first."""
+        """Return how many tasks ended in each queue, in equal intervals of the last minutes, oldest first."""
         rows = await self._db.fetch(
             "SELECT queue, pg_catalog.width_bucket(pg_catalog.date_part('epoch', shiftboss.now() - minute),"
             " 0, %(seconds)s, %(points)s) AS part, sum(completed + failed)::bigint AS ended"
@@ -60,17 +60,14 @@ class Series:
         return {row["worker_id"]: row for row in rows}
 
     async def latency(self, sample: int = 1000) -> dict[str, float | None]:
-        """Of the newest completed tasks of the last hour, to the millisecond, of all workers."""
-        row = await self._db.fetch_one(
-            "SELECT * FROM shiftboss.latency(%s)",
-            [sample],
-        )
+        """Return the latency of the latest completed tasks of the last hour, in milliseconds."""
+        row = await self._db.fetch_one("SELECT * FROM shiftboss.latency(%s)", [sample])
         assert row is not None
         return {name: None if value is None else round(value, 3) for name, value in row.items()}
 
 
 def percentile(buckets: Sequence[int], share: float) -> float | None:
-    """An estimate in seconds from the histogram, linear within a bucket; None of nothing."""
+    """Estimate a percentile in seconds from a histogram, by linear interpolation within a bucket."""
     total = sum(buckets)
     if not total:
         return None

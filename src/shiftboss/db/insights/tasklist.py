@@ -1,8 +1,8 @@
-"""Lists of tasks that stay quick beside a million rows and stable while rows arrive.
+"""Paged lists of tasks that stay fast beside millions of rows and stable while rows arrive.
 
-Each status has its own order in time (made, started, ended) and an index for it; "all" is a merge of the
-five. Pages are cut by key, never by offset. What no index knows (types, words in params) is looked for in a
-bounded stretch of the list: a page may be short and still have a next one.
+Each status is ordered by its own timestamp (created, started or ended), which is indexed. A list of all
+statuses merges the five. Pages are delimited by key, not by offset. Filters without an index (task type,
+text in params) search a bounded stretch of the list, so a page may be short and still have a successor.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ORDER: dict[str, str] = {
     "Cancelled": "generation_processed_at",
 }
 
-# Sealed params are cut when they are open.
+# Encrypted params are truncated after decryption.
 _COLUMNS = f"""id, status, task_type, queue, priority,
     CASE WHEN params ? '$enc' THEN params::text ELSE left(params::text, {PREVIEW}) END AS params_preview,
     attempts, max_attempts, coalesce(worker_id, last_worker_id) AS worker_id, created_at,
@@ -44,11 +44,11 @@ _COLUMNS = f"""id, status, task_type, queue, priority,
 
 
 class BadCursor(UsageError):
-    """A cursor that was not made here."""
+    """The cursor of a task list is not valid."""
 
 
 class Key(NamedTuple):
-    """Where in the list a row stands; newer is greater."""
+    """The position of a row in the list. Newer rows have greater keys."""
 
     at: datetime
     id: UUID
@@ -61,17 +61,17 @@ class Key(NamedTuple):
         try:
             text = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode()
             at, _, id = text.partition(" ")
-            moment = datetime.fromisoformat(at)
-            if moment.tzinfo is None:
+            timestamp = datetime.fromisoformat(at)
+            if timestamp.tzinfo is None:
                 raise ValueError("no time zone")
-            return cls(moment, UUID(id))
+            return cls(timestamp, UUID(id))
         except (ValueError, binascii.Error):
-            raise BadCursor("this cursor is not one of ours", hint="use `next` of the page before") from None
+            raise BadCursor("the cursor is not valid", hint="use `next` of the previous page") from None
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskFilter:
-    """Which tasks. Times are those of the list's order: made, started or ended."""
+    """Selects tasks. `since` and `until` refer to the timestamp of the status: created, started or ended."""
 
     status: str | None = None
     task_type: str | None = None
@@ -91,7 +91,7 @@ class TaskFilter:
 
 
 class TaskPage(NamedTuple):
-    """Newest first. `next` is the cursor of what follows, None at the end."""
+    """Tasks, newest first. `next` is the cursor of the next page, or None at the end."""
 
     items: list[Row]
     next: str | None
@@ -102,7 +102,7 @@ class TaskList:
         self._db = db
 
     async def page(self, wanted: TaskFilter, cursor: str | None = None, limit: int = 50) -> TaskPage:
-        """One page. Rows that arrive or change meanwhile move to the front, never into a later page."""
+        """Return one page. Rows that arrive or change meanwhile move to the front, never to a later page."""
         before = Key.decode(cursor) if cursor else None
         lists, bound = [], None
         for status in wanted.statuses():
@@ -110,7 +110,7 @@ class TaskList:
             lists.append(rows)
             bound = max(filter(None, (bound, end)), default=None)
         merged = list(heapq.merge(*lists, key=_key, reverse=True))
-        if bound is not None:  # below this, one of the lists was not looked at
+        if bound is not None:  # at least one list was not searched below this key
             merged = [row for row in merged if _key(row) >= bound]
         items = merged[:limit]
         last = _key(items[-1]) if len(items) == limit else bound
@@ -119,12 +119,12 @@ class TaskList:
     async def _stretch(
         self, status: str, wanted: TaskFilter, before: Key | None, limit: int
     ) -> tuple[list[Row], Key | None]:
-        """Rows of one status, and the key at which the search gave up, if it did."""
+        """Return rows of one status, and the key at which the search stopped, if it did."""
         inner, outer, params = _conditions(status, wanted, before)
         source = f"FROM public.tasks WHERE {inner} ORDER BY {ORDER[status]} DESC, id DESC"
         listed = f"SELECT *, {ORDER[status]} AS at {source} LIMIT {STRETCH}"
         rows = await self._db.fetch(
-            f"SELECT {_COLUMNS} FROM ({listed}) s WHERE {outer}"  # noqa: S608 -- words of ours only
+            f"SELECT {_COLUMNS} FROM ({listed}) s WHERE {outer}"  # noqa: S608 -- constants only
             f" ORDER BY at DESC, id DESC LIMIT {int(limit)}",
             params,
         )
@@ -138,7 +138,7 @@ class TaskList:
         return rows, _key(end) if end else None
 
     async def detail(self, id: UUID) -> Row | None:
-        """One task with all its attempts and, while it waits, the reasons."""
+        """Return one task with all its attempts and the reasons why it waits, or None."""
         task = await self._db.tasks.get(id)
         if task is None:
             return None
@@ -147,7 +147,7 @@ class TaskList:
         return task
 
     async def starting_with(self, prefix: str, limit: int = 2) -> list[UUID]:
-        """Tasks whose id begins with these characters; a range of the primary key."""
+        """Return tasks whose id starts with these characters, using a range of the primary key."""
         digits = prefix.replace("-", "").lower()
         if not 4 <= len(digits) <= 32 or set(digits) - set("0123456789abcdef"):
             raise UsageError(f"{prefix!r} is not a task id", hint="give its first 4 characters or more")
@@ -158,7 +158,7 @@ class TaskList:
         return [row["id"] for row in rows]
 
     async def ids(self, wanted: TaskFilter, limit: int = 1000) -> list[UUID]:
-        """What a bulk action on a filter means now; tasks of tracked runs are left to their runs."""
+        """Return the tasks that a bulk action applies to: those that match, except those of tracked runs."""
         found: list[UUID] = []
         cursor: str | None = None
         while len(found) < limit:
@@ -170,7 +170,7 @@ class TaskList:
         return found[:limit]
 
     async def types(self) -> list[str]:
-        """Task types that are known, for a choice."""
+        """Return the known task types."""
         names = "SELECT DISTINCT task_type FROM shiftboss.every_lane() ORDER BY 1 LIMIT 1000"
         rows = await self._db.fetch(names)
         return [row["task_type"] for row in rows]
@@ -181,7 +181,7 @@ def _key(row: Row) -> Key:
 
 
 def _conditions(status: str, wanted: TaskFilter, before: Key | None) -> tuple[str, str, dict[str, Any]]:
-    """What an index answers, what only a look at the rows does, and the parameters of both."""
+    """Return the conditions that an index supports, those that need the rows, and the parameters of both."""
     at = ORDER[status]
     inner, outer = [f"status = '{status}'", f"{at} IS NOT NULL"], ["true"]
     params: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Answers that many ask for at once are made once; dear ones are kept for a moment."""
+"""A cache for query results whose lifetime grows with their cost."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Kept(Generic[T]):
-    """An answer that took t seconds is kept for `times` t: reading costs a bounded share of a core."""
+class Cached(Generic[T]):
+    """Caches a result that took t seconds for `times` × t, so that reads use a bounded share of a core.
+
+    Concurrent callers share one computation.
+    """
 
     def __init__(self, make: Callable[[], Awaitable[T]], times: float = 20.0) -> None:
         self._make = make
