@@ -111,7 +111,7 @@ async def test_cancel_and_timeout_end_one_task_and_leave_the_others(eventually: 
         await eventually(lambda: sorted(started) == [1, 2, 3])
         await unwanted.cancel()
         assert (await unwanted.wait(timeout=30)).status == "Cancelled"
-        assert "out of time" in ((await late.wait(timeout=30)).error or "")
+        assert "timed out" in ((await late.wait(timeout=30)).error or "")
         go.set()
         assert await kept.result(timeout=30) == 1
 

@@ -63,7 +63,7 @@ async def test_a_row_that_can_not_be_read_fails_alone(
         assert worker.running
     bad = rows.pop(ids[2])
     assert (bad["status"], bad["attempts"]) == ("Failed", 1)
-    assert "cannot be read" in bad["error_message"]
+    assert "cannot be parsed" in bad["error_message"]
     assert {row["status"] for row in rows.values()} == {"Complete"}
 
 
@@ -181,7 +181,7 @@ async def test_a_handler_that_does_not_listen_is_left_behind(db: Database, start
 
     async with start_worker(handlers, concurrency=1) as worker:
         id = await enqueue(db, "deaf", timeout=timedelta(seconds=0.1), max_attempts=1)
-        assert "ran out of time" in (await finished(db, id))["error_message"]
+        assert "timed out" in (await finished(db, id))["error_message"]
         assert (await finished(db, await enqueue(db, "fine")))["result_data"] == "ok", "its slot is free"
         assert worker._usage()["abandoned"] == 1
     release.set()

@@ -210,7 +210,7 @@ async def test_timeouts_end_every_kind_of_handler(db: Database, start_worker: St
         usage = worker._usage()
     release.set()
     assert [row["status"] for row in rows] == ["Failed"] * 3
-    assert all("ran out of time" in row["error_message"] for row in rows)
+    assert all("timed out" in row["error_message"] for row in rows)
     assert usage["abandoned"] == 1
 
 

@@ -56,7 +56,7 @@ async def _put_back(db: Database, tracker: Tracker, eventually: Eventually) -> N
         await db.execute(BREAK)
         tracker.succeeded(4)
         tracker.failed("first")
-        await eventually(lambda: [entry for entry in logs if entry["event"] == "a tracking beat failed"])
+        await eventually(lambda: [entry for entry in logs if entry["event"] == "tracking beat failed"])
         tracker.succeeded(1)
         await db.execute(MEND)
         await eventually(lambda: _has(db, tracker, success_count=5))
@@ -91,7 +91,7 @@ async def test_after_three_strikes_the_beat_stops_and_the_worker_goes_on(
         await db.execute(BREAK)
         with capture_logs() as logs:
             await eventually(lambda: not tracker.beating)
-    failures = [entry for entry in logs if entry["event"] == "a tracking beat failed"]
+    failures = [entry for entry in logs if entry["event"] == "tracking beat failed"]
     assert len(failures) <= 3
     assert [entry["strikes"] for entry in logs if entry["log_level"] == "error"] == [3]
 

@@ -1,4 +1,4 @@
-"""Engines: other places than this machine for handlers to run in. Extensions bring them by name."""
+"""Engines: run handlers elsewhere than in a worker process. Extensions add them by name."""
 
 from __future__ import annotations
 
@@ -17,54 +17,54 @@ if TYPE_CHECKING:
 
 
 class Engine(Protocol):
-    """Runs handlers that name it. A worker that is connected to one runs those and no others."""
+    """Runs the handlers that name it. A worker that is connected to an engine runs no other handlers."""
 
     name: str
     on_room: Callable[[], None]
-    """Called when there may be more room than before."""
+    """Called when the engine may be able to start more tasks."""
 
     async def open(self, handlers: Handlers, db: Database | None) -> None:
-        """Connect; `handlers` are those that it will run."""
+        """Connect to the engine. `handlers` has all handlers of the worker."""
         ...
 
     def room(self, held: int) -> int:
-        """How many tasks it can start now beside those that the worker holds, given to it already or not."""
+        """Return how many tasks it can start in addition to the `held` tasks of the worker."""
         ...
 
     def full(self) -> str:
-        """Why there is no room, for people."""
+        """Describe why there is no room."""
         ...
 
     async def run(self, handler: Handler, task: Claimed, seconds: float | None, ears: Ears) -> Outcome:
-        """How the handler ended; a cancelled one is ended there as well. Raises ChildDied if it was lost."""
+        """Run a handler and return its outcome. Cancelling ends it there. Raises ChildDied if it is lost."""
         ...
 
     async def close(self) -> None: ...
 
 
 def feature(name: str) -> str:
-    """What a worker declares that is connected to this engine, and what its tasks require."""
+    """Return the feature that workers of this engine declare and its tasks require."""
     return f"engine:{name}"
 
 
 def requiring(requires: dict[str, Any] | None, engine: str) -> dict[str, Any]:
-    """The requirements of a task, and that its worker is connected to the engine."""
+    """Add the engine's feature to the requirements of a task."""
     given = dict(requires or {})
     return given | {"features": [*given.get("features", ()), feature(engine)]}
 
 
 def engine_of(settings: Settings) -> Engine | None:
-    """The engine that the settings name, not opened yet."""
+    """Return the engine that the settings name, not opened yet."""
     return None if settings.worker.engine is None else connect(settings.worker.engine, settings)
 
 
 def connect(target: str, settings: Settings) -> Engine:
-    """The engine that `name` or `name=address` names, not opened yet."""
+    """Return the engine that `name` or `name=address` specifies, not opened yet."""
     name, _, address = target.partition("=")
     brought = {name: one for one in extensions() for name in one.engines}
     if name not in brought:
         known = ", ".join(sorted(brought)) or "none"
-        raise UsageError(f"there is no engine {name!r}", hint=f"installed: {known}")
+        raise UsageError(f"there is no engine {name!r}", hint=f"installed engines: {known}")
     try:
         make: Callable[[str | None, Settings], Engine] = load(brought[name].engines[name])
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""One attempt as a straight pipeline: resolve, bind, run under a deadline, classify. Never raises."""
+"""Runs one attempt: resolve, bind, run under a deadline, classify. Never raises."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ Stop = Literal["cancel", "timeout", "stop", "lost"]
 
 MAX_RESULT = 16 * 1024 * 1024
 UNKNOWN_DELAY = 30.0
-#: Seconds that a coroutine has for its end once it was told to; then it is left to itself.
+#: Seconds that a cancelled coroutine has to end. After that it is abandoned.
 MOMENT = 2.0
 
 
 class Attempt:
-    """A task while it runs here; claimed at `since`, by the monotonic clock."""
+    """A running task; claimed at `since`, by the monotonic clock."""
 
     __slots__ = ("context", "handle", "since", "span", "stopped", "task", "timer")
 
@@ -68,7 +68,7 @@ class Attempt:
 
 
 class Executor:
-    """Runs attempts by the mode of their handler."""
+    """Runs attempts in the event loop, in threads, in child processes or in an engine."""
 
     def __init__(
         self,
@@ -83,10 +83,10 @@ class Executor:
         on_logs: Callable[[list[LogLine]], None] = lambda lines: None,
         engine: Engine | None = None,
     ) -> None:
-        """`on_stopped` hears of attempts that were stopped and will not end, or may have already.
+        """`on_stopped` is called for stopped attempts, because they may never return an outcome.
 
-        `steps` keeps the results of steps; by default the database does. `on_logs` hears what handlers in
-        child processes log. With an `engine`, those that name it run there.
+        `steps` stores the results of steps; the default is the database. `on_logs` receives the log lines of
+        child processes. Handlers that name the `engine` run there.
         """
         self._handlers = handlers
         self._report = report
@@ -105,19 +105,19 @@ class Executor:
 
     @property
     def abandoned(self) -> int:
-        """Handlers that went on when they were told to end: threads cannot be killed, so they are counted."""
+        """How many handlers continued after they were stopped. Threads cannot be killed."""
         return self._abandoned + self.batches.abandoned
 
     def fits(self, task: Claimed, running: int, most: int) -> bool:
-        """Whether a task can start beside so many of `most`: there is a place for it, or it joins a batch."""
+        """Whether a task can start beside `running` tasks: fewer than `most` run, or it joins a batch."""
         if self.batches.gathers(self._handlers.get(task.task_type)):
             return True
         return running - self.batches.tasks + self.batches.slots < most
 
     def free(self, running: int, most: int) -> int:
-        """How many tasks could start beside so many of `most`; a batch counts as one, whatever its size.
+        """Return how many tasks can start beside `running` tasks, up to `most`. A batch counts as one.
 
-        While ordinary tasks run, batches do not ask for more than that: most of it might be ordinary as well.
+        Room in batches counts only while no ordinary task runs: the next claim may bring more ordinary tasks.
         """
         ordinary = running - self.batches.tasks
         return most - ordinary - self.batches.slots + (0 if ordinary else self.batches.wanted)
@@ -139,7 +139,7 @@ class Executor:
             await self._around.close()
 
     def stop(self, attempt: Attempt, why: Stop) -> None:
-        """End it from outside; the first reason stands."""
+        """Stop a running attempt. The first reason counts."""
         handle = attempt.handle
         if attempt.stopped is not None or handle is None or handle.done():
             return
@@ -155,7 +155,7 @@ class Executor:
     def _abandon(self, attempt: Attempt, handle: asyncio.Task[None]) -> None:
         if not handle.done():
             self._abandoned += 1
-            asyncio.tasks._unregister_task(handle)  # or the end of the loop would wait for it
+            asyncio.tasks._unregister_task(handle)  # otherwise the end of the loop would wait for it
             self._on_stopped(attempt, self._verdict(attempt))
 
     def _verdict(self, attempt: Attempt) -> Outcome:
@@ -169,7 +169,7 @@ class Executor:
                 return Postpone(UNKNOWN_DELAY, f"no handler for {attempt.task.task_type} on this worker")
             return await self._run(attempt, handler)
         except BaseException as error:
-            # Whatever a handler raises ends here; SystemExit and others must not end the worker.
+            # Catch all exceptions of handlers: SystemExit and others must not end the worker.
             return await self._flushed(attempt, classify(attempt, error, handler))
         finally:
             if self._writer is not None:
@@ -182,13 +182,13 @@ class Executor:
     async def _run(self, attempt: Attempt, handler: Handler) -> Outcome:
         task = attempt.task
         if type(task.params) is Unreadable:
-            return Fail(f"the task cannot be read: {task.params.reason}", retry=False)
+            return Fail(f"the params cannot be parsed: {task.params.reason}", retry=False)
         _check_opened(task)
         arguments = dict(handler.bind(task.params)) if handler.batch else handler.bind(task.params)
         seconds = _allowance(attempt, handler)
         if seconds is not None:
             if seconds <= 0:
-                return Fail("its deadline has passed", "timeout", retry=False)
+                return Fail("the deadline has passed", "timeout", retry=False)
             attempt.timer = asyncio.get_running_loop().call_later(seconds, self.stop, attempt, "timeout")
         if handler.injected:
             arguments = self._around.fill(handler.injected, arguments)
@@ -231,14 +231,14 @@ class Executor:
         return self._engine
 
     async def _flushed(self, attempt: Attempt, outcome: Outcome) -> Outcome:
-        """What was emitted by an attempt that did not succeed is stored before its end is known."""
+        """Store what a failed attempt emitted before its outcome is reported."""
         if self._steps is not None and attempt.stopped is None:
             with suppress(BaseException):
                 await self._steps.flush(attempt.task.lease)
         return outcome
 
     def _context(self, attempt: Attempt, handler: Handler, seconds: float | None) -> Context:
-        """The context of this attempt, made when it is asked for."""
+        """Return the context of this attempt, created on first use."""
         if attempt.context is None:
             loaded = partial(self._count_time, attempt, handler)
             kind = Context if handler.mode == "async" else SyncContext
@@ -251,7 +251,7 @@ class Executor:
         return attempt.context
 
     def _count_time(self, attempt: Attempt, handler: Handler, loaded: Loaded) -> None:
-        """The time that this attempt ran before it was suspended counts towards its timeout as well."""
+        """Shorten the timeout by the time that the attempt ran before it was suspended."""
         timeout = attempt.task.timeout or handler.timeout
         if timeout is None or not loaded.ran or attempt.timer is None:
             return
@@ -270,7 +270,7 @@ class Executor:
 
 
 def _check_opened(task: Claimed) -> None:
-    """Refuse arguments that this worker has no key for; results of parents are arguments as well."""
+    """Raise KeyMissing if this worker has no key for an argument; results of parents are arguments too."""
     if type(task.params) is Sealed or "shiftboss.results" in (task.metadata or ()):
         name = missing_key(task.params)
         if name is not None:
@@ -278,19 +278,19 @@ def _check_opened(task: Claimed) -> None:
 
 
 def _allowance(attempt: Attempt, handler: Handler) -> float | None:
-    """Seconds that this attempt may take: its timeout, or less if the task's deadline is nearer."""
+    """Return the seconds that this attempt may take: its timeout, or less if the deadline is earlier."""
     task = attempt.task
     timeout = task.timeout or handler.timeout
     seconds = None if timeout is None else timeout.total_seconds()
     if task.deadline is not None:
-        # By the database's clock, which set both: this host's may be wrong.
+        # Both times are from the database's clock; the clock of this host may be wrong.
         left = (task.deadline - task.started_at).total_seconds() - (time.monotonic() - attempt.since)
         seconds = left if seconds is None else min(seconds, left)
     return seconds
 
 
 def encode(name: str, result: Any) -> Outcome:
-    """A handler's result as JSON, or the failure to be that."""
+    """Return Complete with the result as JSON, or Fail if it cannot be encoded."""
     try:
         return Complete(to_json(name, result, MAX_RESULT))
     except UsageError as error:
@@ -298,17 +298,17 @@ def encode(name: str, result: Any) -> Outcome:
 
 
 def classify(attempt: Attempt, error: BaseException, handler: Handler | None = None) -> Outcome:
-    """What an attempt that raised this came to."""
+    """Return the outcome of an attempt that raised `error`."""
     if attempt.stopped is None and _find(error, LeaseLost) is not None:
-        attempt.stopped = "lost"  # nothing of it can be reported
-    if attempt.stopped is not None:  # whatever the handler made of it
+        attempt.stopped = "lost"  # nothing can be reported
+    if attempt.stopped is not None:  # the handler may have raised another error when it was cancelled
         return _stopped(attempt, handler)
     suspend = _find(error, Suspend)
     if isinstance(suspend, Suspend):
         return Suspended(suspend.waits)
     if isinstance(error, Defer):
         return Postpone(max(error.seconds, 0.0), storable(str(error.reason)))
-    if isinstance(error, KeyMissing):  # another worker may have it
+    if isinstance(error, KeyMissing):  # another worker may have the key
         return Postpone(UNKNOWN_DELAY, error.message)
     if isinstance(error, BadArguments):
         return Fail(storable(error.message), retry=False)
@@ -318,7 +318,7 @@ def classify(attempt: Attempt, error: BaseException, handler: Handler | None = N
 
 
 def _find(error: BaseException, kind: type[BaseException]) -> BaseException | None:
-    """The error, if it is of this kind; of a group whatever is, unless a part of it failed otherwise."""
+    """Return the error if it has this type, or one from a group in which all have this type."""
     if isinstance(error, BaseExceptionGroup):
         found, others = error.split(kind)
         return _find(found.exceptions[0], kind) if found is not None and others is None else None
@@ -330,7 +330,7 @@ def _stopped(attempt: Attempt, handler: Handler | None) -> Outcome:
         case "cancel":
             return Cancelled()
         case "timeout":
-            error = TimeoutError("it ran out of time")
+            error = TimeoutError("the attempt timed out")
             return ruled(Fail(str(error), "timeout"), handler, attempt.task, error)
         case _:
             return Postpone(0, "its worker stopped")

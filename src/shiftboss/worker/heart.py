@@ -16,13 +16,13 @@ from shiftboss.worker.tally import Tally
 log = get_logger(__name__)
 
 LATE = 1.0
-#: Of a lease: after this long without a beat the work is stopped, which takes a moment itself.
+#: The fraction of a lease after which work stops without a successful beat. Stopping takes some time.
 SAFE = 0.7
 LAST = 0.95
 
 
 class Heart(Service):
-    """Beats until stopped. When beats do not land, `on_lost` is called before the leases run out."""
+    """Sends heartbeats until stopped. If they fail, `on_lost` is called before the leases expire."""
 
     def __init__(
         self,
@@ -48,12 +48,12 @@ class Heart(Service):
 
     @property
     def lost(self) -> bool:
-        """Our leases may be gone: nothing may be claimed until a beat lands."""
+        """Whether the leases may have expired, so that nothing may be claimed until a beat succeeds."""
         return self._lost
 
     @property
     def landed(self) -> float:
-        """When the last beat that landed began, by the monotonic clock."""
+        """When the last successful beat started, by the monotonic clock."""
         return self._landed
 
     async def run(self) -> None:
@@ -69,7 +69,7 @@ class Heart(Service):
         while not self.stopping.is_set():
             began = time.monotonic()
             await self._beat()
-            # Trouble: try often, so that the last moment before the leases run out is not slept through.
+            # After a failure, beat more often, so that one can succeed before the leases expire.
             pause = self._every if self._landed >= began else min(self._every, self._lease / 20)
             due = time.monotonic() + pause
             await sleep(pause, self._source.orders, self.stopping)
@@ -82,19 +82,19 @@ class Heart(Service):
         began = time.monotonic()
         try:
             orders = await self._answer(stats)
-        except Exception as error:  # whatever it is: the alarm sees to it that no lease is overstayed
-            log.warning("a beat did not land", reason=str(error) or "no answer in time")
+        except Exception as error:  # of any kind: the alarm stops work before the leases expire
+            log.warning("heartbeat failed", reason=str(error) or "timeout")
             return
         self._tally.landed()
         self._land(began)
         self._on_orders(orders)
 
     def _land(self, began: float) -> None:
-        """The leases are ours from when that beat began."""
+        """Record a successful beat. The leases count from its start."""
         self._landed, self._lost = began, False
         if self._alarm is not None:
             self._alarm.cancel()
-        # Not left to the beat: a query on a dead line takes its time to give up, even when it is cancelled.
+        # A timer, because a query on a dead connection can hang for a while even when it is cancelled.
         self._set_alarm(began + self._lease * SAFE)
 
     def _set_alarm(self, due: float) -> None:
@@ -103,15 +103,15 @@ class Heart(Service):
 
     def _lose(self, due: float) -> None:
         now, last = time.monotonic(), self._landed + self._lease * LAST
-        if due + 0.1 < now < last:  # it rings late, for the loop was blocked: a beat may land at once
+        if due + 0.1 < now < last:  # late, because the loop was blocked: a beat may succeed right now
             self._set_alarm(min(now + LATE, last))
             return
         self._lost = True
-        log.error("no beat landed in time: stopping all work before the leases run out")
+        log.error("no heartbeat succeeded in time, stopping all work before the leases expire")
         self._on_lost()
 
     async def _answer(self, stats: list[dict[str, Any]]) -> Orders:
-        """Not waited for when the leases could run out meanwhile."""
+        """Send a beat. Time out before the leases can expire."""
         left = None if self._lost else max(self._landed + self._lease * SAFE - time.monotonic(), 0.05)
         async with asyncio.timeout(left):
             return await self._source.beat(self._leases(), self._usage(), stats)

@@ -1,4 +1,4 @@
-"""Events of the runtime, for logging, metrics and tracing."""
+"""Events of a worker, for logging, metrics and tracing."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ log = get_logger(__name__)
 
 
 class Started(NamedTuple):
-    """An attempt begins."""
+    """An attempt starts."""
 
     task: Claimed
 
 
 class Ended(NamedTuple):
-    """An attempt has ended; the report may not have been delivered yet."""
+    """An attempt has ended. Its report may not be delivered yet."""
 
     report: Report
 
 
 class Joined(NamedTuple):
-    """The worker is in the fleet."""
+    """The worker has registered."""
 
     worker_id: str
 
 
 class Left(NamedTuple):
-    """The worker has left."""
+    """The worker has unregistered."""
 
     worker_id: str
 
@@ -40,7 +40,7 @@ Listener = Callable[[Event], None]
 
 
 class Hooks:
-    """Listeners in order; one that raises is logged and does not hinder the others."""
+    """Calls listeners in order. An exception of a listener is logged and does not affect the others."""
 
     def __init__(self) -> None:
         self._listeners: list[Listener] = []
@@ -58,4 +58,4 @@ class Hooks:
             try:
                 listener(event)
             except Exception:
-                log.exception("a hook failed", hook=getattr(listener, "__name__", repr(listener)))
+                log.exception("hook failed", hook=getattr(listener, "__name__", repr(listener)))

@@ -1,4 +1,4 @@
-"""The main of a worker process: load the handlers, join the fleet, run until a signal."""
+"""The main of a worker process: loads the handlers, joins the fleet, runs until a signal."""
 
 from __future__ import annotations
 
@@ -42,20 +42,20 @@ from shiftboss.worker.tracking import Tracker
 log = get_logger(__name__)
 
 GB = 1024**3
-#: A handler blocked the event loop: the watchdog has reported that, and nothing else can stop the handler.
+#: A handler blocked the event loop. The watchdog has reported it; only the end of the process stops it.
 EXIT_BLOCKED = 71
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerName:
-    """Which worker this process is."""
+    """The id of this worker and the queues that it serves."""
 
     id: str
     queues: list[str] | None = None
 
 
 def load(target: str) -> Any:
-    """The object that `module:name` names; the working directory can be imported from."""
+    """Import the object that `module:name` names, from the working directory or an installed package."""
     module, _, name = target.partition(":")
     if not module or not name:
         raise UsageError(
@@ -67,15 +67,15 @@ def load(target: str) -> Any:
         return getattr(importlib.import_module(module), name)
     except ModuleNotFoundError as error:
         if error.name and module.startswith(error.name):
-            hint = "run it in the project's directory"
-            raise UsageError(f"there is no module {error.name!r} here", hint=hint) from None
+            hint = "run the command in the project's directory"
+            raise UsageError(f"there is no module {error.name!r}", hint=hint) from None
         raise
     except AttributeError:
         raise UsageError(f"module {module!r} has no {name!r}", hint=_apps_in(module)) from None
 
 
 def handlers_of(value: Any, target: str = "") -> Handlers:
-    """An app's handlers; a bare Handlers will do. `target` is where it came from."""
+    """Return the handlers of an app, or of a plain `Handlers`. `target` is its name for errors."""
     handlers = _handlers(value)
     if handlers is None:
         raise UsageError(
@@ -93,11 +93,11 @@ def _handlers(value: Any) -> Handlers | None:
 
 
 def _apps_in(module: str) -> str:
-    """What may have been meant."""
+    """Return a hint that names the apps in a module."""
     inside = vars(sys.modules[module]) if module in sys.modules else {}
     apps = [f"{module}:{name}" for name, value in inside.items() if _handlers(value) is not None]
     if not apps:
-        return 'name an App: app = App("shop")'
+        return 'define an App: app = App("shop")'
     return f"did you mean {' or '.join(apps)}?"
 
 
@@ -108,7 +108,7 @@ def member(
     incarnation: UUID | None = None,
     engine: str | None = None,
 ) -> Member:
-    """What this process tells the fleet about itself; `engine` is the one that it is connected to."""
+    """Return the registration of this process; `engine` is the engine that it is connected to."""
     worker, handlers = settings.worker, handlers.of_engine(engine)
     return Member(
         id=named.id,
@@ -139,7 +139,7 @@ def member(
 
 
 async def open_database(settings: Settings, mark: Mark) -> Database:
-    """Open the database, however long that takes: a worker that starts while it is away waits for it."""
+    """Open the database, and wait for it while it is away."""
     return await when_up(lambda: Database.open(data_dir=settings.data_dir), mark.away)
 
 
@@ -154,10 +154,10 @@ async def run_worker(
     beside: Callable[[Database], Service] | None = None,
     mark: Mark | None = None,
 ) -> None:
-    """Run one worker until a signal or a drain. With a `source` of its own it opens no database.
+    """Run one worker until a signal or a drain.
 
-    A worker that a supervisor started has a `spec` and keeps its row in `health`, for which it opens one.
-    `beside` makes a service that runs as long as the worker does.
+    With a `source` and without a `spec`, it opens no database. A `spec` comes from a supervisor; the worker
+    then updates its row in `health`. `beside` creates a service that runs as long as the worker does.
     """
     mark = mark or mark_of(spec)
     ending = partial(_end_blocked, spec)
@@ -213,7 +213,7 @@ def _worker(
 
 
 def mark_of(spec: SlotSpec | None) -> Mark:
-    """Where this process writes what it is doing; read by its supervisor, if it has one."""
+    """Return the mark in which this process records what it runs, for its supervisor if it has one."""
     return Mark(None if spec is None else spec.mark)
 
 
@@ -228,7 +228,7 @@ def _spool_dir(settings: Settings) -> Path:
 
 
 async def _take_over_reports(db: Database, spool: Path, fleet: str) -> None:
-    """What an older version kept is about one database per file: ours if one of the tasks is here."""
+    """Take over report files of version 0.1. A file belongs to this fleet if one of its tasks is here."""
     for path, tasks in shared_reports(spool).items():
         query = "SELECT EXISTS (SELECT FROM public.tasks WHERE id = ANY (%s)) AS here"
         row = await db.fetch_one(query, [tasks])
@@ -237,7 +237,7 @@ async def _take_over_reports(db: Database, spool: Path, fleet: str) -> None:
 
 
 def _carried(presence: Presence, source: Source) -> Presence | None:
-    """Let the worker's own beat keep the rows. Where it does not go to the database, they need their own."""
+    """Let the worker's heartbeat update the rows if it goes to the database; otherwise return `presence`."""
     if not isinstance(source, DatabaseSource):
         return presence
     source.presence = presence
@@ -247,8 +247,8 @@ def _carried(presence: Presence, source: Source) -> Presence | None:
 async def _run(
     worker: Worker, named: WorkerName, slot: SlotRow | None = None, presence: Presence | None = None
 ) -> None:
-    # What was loaded by now stays for good: no collection needs to walk it. Tasks come in batches, and at the
-    # usual threshold of 700 objects a seventh of a busy worker's time went into looking through them.
+    # Modules stay loaded, so exclude them from garbage collection. With the default threshold of 700 objects,
+    # collections took a seventh of a busy worker's time.
     gc.freeze()
     gc.set_threshold(20_000)
     with stop_on_signals(worker.request_stop):
@@ -256,10 +256,10 @@ async def _run(
             await when_up(slot.register, stopping=worker.stopping)
         await worker.start()
         async with presence or nullcontext():
-            log.info("worker is ready", worker_id=named.id, queues=named.queues or "all")
+            log.info("worker ready", worker_id=named.id, queues=named.queues or "all")
             await worker.wait()
         if slot is not None:
             await slot.remove()
     log.info(
-        "worker has left", worker_id=named.id, completed=worker.tally.completed, failed=worker.tally.failed
+        "worker stopped", worker_id=named.id, completed=worker.tally.completed, failed=worker.tally.failed
     )

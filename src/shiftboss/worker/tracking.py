@@ -1,4 +1,4 @@
-"""The tracker: what this process's incarnation in `ai.vectorizer_worker_process` counts."""
+"""The tracker: counters of this process for its row in `ai.vectorizer_worker_process`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ log = get_logger(__name__)
 STRIKES: Final = 3
 LAST_BEAT_SECONDS: Final = 5.0
 LONGEST_MESSAGE: Final = 2000
-# Task types whose handlers count more finely than by tasks; their handlers add them here.
+# Task types whose handlers count parts of tasks themselves. The handlers add them here.
 COUNT_THEMSELVES: Final[set[str]] = set()
 
 
@@ -32,13 +32,13 @@ _current: Tracker | None = None
 
 
 def current() -> Tracker | None:
-    """This process's tracker, for work that counts more finely than by tasks."""
+    """Return the tracker of this process, for handlers that count parts of tasks."""
     return _current
 
 
 @dataclass(slots=True)
 class Counts:
-    """What happened since this process registered. Each beat brings all of it, so none counts twice."""
+    """Totals since this process registered. Each beat sends the totals, so nothing is counted twice."""
 
     successes: int = 0
     errors: int = 0
@@ -46,7 +46,7 @@ class Counts:
 
 
 class Tracker:
-    """Counts for the row of this incarnation; the process's beat brings them. Its trouble stops no worker."""
+    """Counts for the row of this process; its heartbeat sends them. Errors here never stop a worker."""
 
     def __init__(self, db: Database, interval: float = 10.0, version: str = __version__) -> None:
         self._tracking: Tracking = db.tracking
@@ -70,7 +70,7 @@ class Tracker:
         self._counts.message = storable(message[:LONGEST_MESSAGE])
 
     async def start(self) -> UUID | None:
-        """This process's id, or None where tracking cannot be used; the log says why."""
+        """Register this process and return its id, or None if tracking is unavailable."""
         global _current
         _current = self
         try:
@@ -81,7 +81,7 @@ class Tracker:
         return self.id
 
     async def stop(self) -> None:
-        """Bring what the last beat of the process did not, unless beating has been given up."""
+        """Send counts that the last heartbeat did not include, unless tracking was turned off."""
         global _current
         _current = None if _current is self else _current
         if self.beating and self._counts != self._landed:
@@ -90,24 +90,24 @@ class Tracker:
                     await self._workers.keep_process(None, self.row())
 
     def row(self) -> dict[str, Any]:
-        """What `shiftboss.keep_process` takes; with version and interval a deleted row registers again."""
+        """Return the row for `shiftboss.keep_process`, with all that is needed to recreate a deleted row."""
         known = {"id": str(self.id), "version": self._version, "interval": f"{self._interval} s"}
         self._sent = replace(self._counts)
         return known | asdict(self._sent) | {"message": codec().error(self._sent.message)}
 
     def landed(self, trouble: dict[str, Any]) -> None:
-        """Hear how a beat ended."""
+        """Handle the result of a beat."""
         if "message" in trouble:
-            log.warning("a tracking beat failed", error=trouble["message"])
+            log.warning("tracking beat failed", error=trouble["message"])
             self.strike()
             return
         self._strikes, self._landed = 0, self._sent
         if "id" in trouble:
             self.id = UUID(trouble["id"])
-            log.warning("the row of this process was deleted: registered again", id=trouble["id"])
+            log.warning("the row of this process was deleted, registered again", id=trouble["id"])
 
     def strike(self) -> None:
-        """Count one failure; after several in a row, beating is given up."""
+        """Count a failure. After several in a row, tracking is turned off."""
         self._strikes += 1
         if self._strikes == STRIKES:
             log.error("worker tracking is off: too many beats failed in a row", strikes=STRIKES)
@@ -120,7 +120,7 @@ class Tracker:
         await self.stop()
 
     def note(self, event: Event) -> None:
-        """Listen to a worker: count the tasks that end, but for those that count for themselves."""
+        """Count tasks that end, except those in COUNT_THEMSELVES. A listener for `Hooks`."""
         if not isinstance(event, Ended) or event.report.task.task_type in COUNT_THEMSELVES:
             return
         outcome = event.report.outcome
@@ -142,15 +142,17 @@ class Tracker:
                 self.id, vectorizer_id, successes, error and codec().error(storable(error[:LONGEST_MESSAGE]))
             )
         except DatabaseError as trouble:
-            log.warning("progress was not reported", vectorizer=vectorizer_id, error=str(trouble))
+            log.warning("cannot report progress", vectorizer=vectorizer_id, error=str(trouble))
 
 
 def _usable(found: Availability) -> bool:
     if found is Availability.HIDDEN:
         log.error(
-            "worker tracking is off: its tables are there, but this role may not see them",
+            "worker tracking is off: this role has no access to its tables",
             hint="GRANT USAGE ON SCHEMA ai and SELECT, INSERT, UPDATE ON its vectorizer_worker_* tables",
         )
     elif found is Availability.ABSENT:
-        log.warning("worker tracking is off: ai.vectorizer_worker_process does not exist", hint="migrate")
+        log.warning(
+            "worker tracking is off: ai.vectorizer_worker_process does not exist", hint="shiftboss db migrate"
+        )
     return found is Availability.AVAILABLE

@@ -135,7 +135,7 @@ async def test_a_task_on_ray_has_everything_that_a_task_has(
         await eventually(lambda: logged(db, id), 20)
         assert "ray" in psutil.Process(row["result_data"]["worker"]).name()
         row = await finished(db, await enqueue(db, "endless", folder=str(tmp_path)), 60)
-        assert row["error_message"] == "it ran out of time"
+        assert row["error_message"] == "the attempt timed out"
         pids = [int(path.suffix[1:]) for path in tmp_path.glob("pid.*")]  # none, if Ray was slow to start it
         await eventually(lambda: not any(psutil.pid_exists(pid) for pid in pids), 30)
 
