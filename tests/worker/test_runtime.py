@@ -356,7 +356,7 @@ async def test_many_tasks_are_claimed_ahead_and_all_done_once(
     await db.tasks.copy(NewTask(task_type="n", params={"n": n}) for n in range(5000))
     async with start_worker(handlers) as worker:
         deadline = time.monotonic() + 30
-        while worker.tally.completed < 5000:
+        while worker.counters.completed < 5000:
             assert time.monotonic() < deadline
             await asyncio.sleep(0.02)
     assert sorted(seen) == list(range(5000))

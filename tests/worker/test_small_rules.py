@@ -13,7 +13,7 @@ from shiftboss.model.worker import Orders
 from shiftboss.worker.executor import Attempt, Executor, encode
 from shiftboss.worker.handlers import Handlers
 from shiftboss.worker.heart import LAST, SAFE, Heart
-from shiftboss.worker.tally import Tally
+from shiftboss.worker.counters import Counters
 
 
 class Silent:
@@ -28,7 +28,7 @@ class Silent:
 def heart(lost: list[str], lease: float = 100.0) -> Heart:
     return Heart(
         Silent(),  # type: ignore[arg-type]
-        Tally(),
+        Counters(),
         beat_seconds=lease / 3,
         lease_seconds=lease,
         leases=list,

@@ -11,7 +11,7 @@ from shiftboss.lifecycle import Service, sleep
 from shiftboss.log import get_logger
 from shiftboss.model.worker import Orders
 from shiftboss.worker.source import Source
-from shiftboss.worker.tally import Tally
+from shiftboss.worker.counters import Counters
 
 log = get_logger(__name__)
 
@@ -27,7 +27,7 @@ class Heart(Service):
     def __init__(
         self,
         source: Source,
-        tally: Tally,
+        counters: Counters,
         *,
         beat_seconds: float,
         lease_seconds: float,
@@ -37,7 +37,7 @@ class Heart(Service):
         on_lost: Callable[[], None],
     ) -> None:
         super().__init__()
-        self._source, self._tally = source, tally
+        self._source, self._counters = source, counters
         self._every = beat_seconds
         self._lease = lease_seconds
         self._leases, self._usage = leases, usage
@@ -78,14 +78,14 @@ class Heart(Service):
         await self._beat()
 
     async def _beat(self) -> None:
-        stats = self._tally.take()
+        stats = self._counters.take()
         began = time.monotonic()
         try:
             orders = await self._answer(stats)
         except Exception as error:  # of any kind: the alarm stops work before the leases expire
             log.warning("heartbeat failed", reason=str(error) or "timeout")
             return
-        self._tally.landed()
+        self._counters.landed()
         self._land(began)
         self._on_orders(orders)
 

@@ -261,5 +261,8 @@ async def _run(
         if slot is not None:
             await slot.remove()
     log.info(
-        "worker stopped", worker_id=named.id, completed=worker.tally.completed, failed=worker.tally.failed
+        "worker stopped",
+        worker_id=named.id,
+        completed=worker.counters.completed,
+        failed=worker.counters.failed,
     )

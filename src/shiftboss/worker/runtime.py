@@ -32,7 +32,7 @@ from shiftboss.worker.progress import Progress
 from shiftboss.worker.source import Source
 from shiftboss.worker.spool import Spool
 from shiftboss.worker.steps import StepWriter
-from shiftboss.worker.tally import Tally
+from shiftboss.worker.counters import Counters
 from shiftboss.worker.watchdog import Blocked, Watchdog, running
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class Worker(Service):
         self._settings = settings or WorkerSettings()
         self.grace = self._settings.grace_seconds + 15
         self.hooks = hooks or Hooks()
-        self.tally = Tally()
+        self.counters = Counters()
         self.limits = Limits(self._settings)
         self._progress = Progress(source)
         self._mark = mark or Mark()
@@ -92,7 +92,7 @@ class Worker(Service):
         self._outbox = Outbox(source, self._spool)
         self._heart = Heart(
             source,
-            self.tally,
+            self.counters,
             beat_seconds=self._settings.beat_seconds,
             lease_seconds=self._settings.lease_seconds,
             leases=self._leases,
@@ -326,7 +326,7 @@ class Worker(Service):
         self._pace = seconds if self._pace is None else self._pace + 0.1 * (seconds - self._pace)
         report = Report(attempt.task, outcome, seconds)
         if attempt.stopped != "lost":
-            self.tally.add(report)
+            self.counters.add(report)
             self._outbox.put(report)
         if self.hooks:
             self.hooks.emit(Ended(report))

@@ -127,7 +127,7 @@ class SlotRow:
             "pid": os.getpid(),
             "status": "stopping" if self._healthy and worker.stopping.is_set() else "healthy",
             "current_job": current,
-            "details": {"tasks_done": worker.tally.completed + worker.tally.failed},
+            "details": {"tasks_done": worker.counters.completed + worker.counters.failed},
         }
 
     @property

@@ -1,4 +1,4 @@
-"""What this worker did since its last beat: counts and durations per task type."""
+"""Counts and durations of finished tasks since the last heartbeat, per queue and task type."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 from shiftboss.model.task import BUCKETS, Complete, Fail, Report
 
 
-class Tally:
-    """Counters that a beat takes along, until one lands."""
+class Counters:
+    """Counts the reports of a worker. Heartbeats send the counts until one succeeds."""
 
     def __init__(self) -> None:
         self._rows: dict[tuple[str, str], list[Any]] = {}
@@ -38,10 +38,10 @@ class Tally:
             self.last_error = outcome.error.partition("\n")[0]
 
     def take(self) -> list[dict[str, Any]]:
-        """All rows not known to be counted; each carries the number of the beat that first brought it.
+        """Return all rows that are not confirmed, each with the number of the beat that first sent it.
 
-        A beat that failed may have been counted all the same: its rows are sent again as they were, under the
-        same number, by which the database tells that it knows them.
+        A failed beat may have been counted nevertheless. Its rows are sent again unchanged with the same
+        number, by which the database recognizes them.
         """
         if self._rows:
             self._beat += 1
@@ -52,5 +52,5 @@ class Tally:
         return list(self._sent)
 
     def landed(self) -> None:
-        """What was taken last has been counted."""
+        """Drop the rows of the last `take`, which have been counted."""
         self._sent.clear()
