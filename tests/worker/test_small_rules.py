@@ -10,10 +10,10 @@ from typing import Any
 
 from shiftboss.model.task import Fail
 from shiftboss.model.worker import Orders
+from shiftboss.worker.counters import Counters
 from shiftboss.worker.executor import Attempt, Executor, encode
 from shiftboss.worker.handlers import Handlers
 from shiftboss.worker.heart import LAST, SAFE, Heart
-from shiftboss.worker.counters import Counters
 
 
 class Silent:

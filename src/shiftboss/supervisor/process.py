@@ -19,7 +19,7 @@ from shiftboss.log import get_logger
 from shiftboss.model.task import storable
 from shiftboss.worker.children import ending
 from shiftboss.worker.mark import SIZE, accused, away_for, started
-from shiftboss.worker.slot import LAST_WORDS, SlotSpec
+from shiftboss.worker.slot import MESSAGE_BYTES, SlotSpec
 
 log = get_logger(__name__)
 
@@ -111,7 +111,7 @@ class Process:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
         code = self._child.wait()
-        message = storable(os.pread(self._message, LAST_WORDS, 0).decode(errors="replace"))
+        message = storable(os.pread(self._message, MESSAGE_BYTES, 0).decode(errors="replace"))
         self._last_mark = os.pread(self._mark, SIZE, 0)
         os.close(self._message)
         os.close(self._mark)

@@ -1,4 +1,4 @@
-"""The main of a child process: read a task, run its handler, answer; until the parent closes the pipe."""
+"""The main of a child process: runs the handlers of tasks that it receives until the pipe is closed."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from shiftboss.worker.context import current
 from shiftboss.worker.executor import Attempt, classify, encode
 from shiftboss.worker.handlers import Handler, declared
 from shiftboss.worker.logs import Buffer, Capture
+from shiftboss.worker.messages import HEADER
 from shiftboss.worker.spool import claimed_from_json
-from shiftboss.worker.talk import HEADER
 
 PR_SET_PDEATHSIG = 1
 
 
-class Voice:
-    """Our end of the pipe. A copy of this process that a handler forked has none."""
+class ReplyPipe:
+    """Sends messages to the worker. In a process that a handler forked, it sends nothing."""
 
     def __init__(self, answers: BinaryIO) -> None:
         self._answers = answers
@@ -46,8 +46,8 @@ class Voice:
     def ours(self) -> bool:
         return os.getpid() == self._owner
 
-    def say(self, lease: int, **message: Any) -> None:
-        """Every message names its lease: what a thread says after its task has ended is told apart."""
+    def send(self, lease: int, **message: Any) -> None:
+        """Send a message with its lease, so that late messages of a former task can be ignored."""
         if not self.ours:
             return
         body = orjson.dumps({"lease": lease, **message}, default=bytes.decode)
@@ -57,12 +57,12 @@ class Voice:
 
 
 class PipeSteps:
-    """The steps of the task in hand, asked of the worker through the pipe; its methods block."""
+    """Loads and stores the steps of the current task through the pipe. Its methods block."""
 
     where = None
 
-    def __init__(self, voice: Voice, requests: BinaryIO) -> None:
-        self._voice, self._requests = voice, requests
+    def __init__(self, pipe: ReplyPipe, requests: BinaryIO) -> None:
+        self._pipe, self._requests = pipe, requests
         self._lock = threading.Lock()
 
     async def load(self, task: Claimed, version: str | None) -> Loaded:
@@ -77,11 +77,11 @@ class PipeSteps:
         self._ask(part.lease, emit=[part.step, part.text.decode()])
 
     async def flush(self, lease: int) -> None:
-        """The worker sees to it before it stores a step, and before it reports."""
+        """Do nothing: the worker flushes before it stores a step and before it reports."""
 
-    def _ask(self, lease: int, **question: Any) -> dict[str, Any]:
+    def _ask(self, lease: int, **request: Any) -> dict[str, Any]:
         with self._lock:
-            self._voice.say(lease, **question)
+            self._pipe.send(lease, **request)
             answer = _read(self._requests)
         if answer is None or "lost" in answer:
             raise LeaseLost("the lease of this task is gone")
@@ -91,27 +91,27 @@ class PipeSteps:
 
 
 class ChildCapture(Capture):
-    """What the task in hand logs, in whatever thread; each line goes to the worker at once."""
+    """Captures what the current task logs in any thread, and sends each line to the worker at once."""
 
-    def __init__(self, voice: Voice) -> None:
+    def __init__(self, pipe: ReplyPipe) -> None:
         super().__init__()
-        self._voice = voice
+        self._pipe = pipe
         self._buffer: Buffer | None = None
 
     @contextmanager
     def of(self, task: Claimed, level: str | None) -> Iterator[None]:
-        """Capture this task's lines; log as the worker does if its command configured logging."""
+        """Capture the lines of this task. If the worker's command configured logging, use its level."""
         if level is not None and configured_level() is None:
             configure_logs(level)
         self._buffer = Buffer(task)
         try:
             yield
         finally:
-            self._say(self._buffer, last=True)
+            self._send(self._buffer, last=True)
             self._buffer = None
 
     def attach(self) -> None:
-        logging.getLogger().addHandler(self)  # once: a handler that is there is not added again
+        logging.getLogger().addHandler(self)  # does nothing if it is attached already
 
     def detach(self) -> None:
         logging.getLogger().removeHandler(self)
@@ -120,11 +120,11 @@ class ChildCapture(Capture):
         return self._buffer
 
     def added(self, buffer: Buffer) -> None:
-        self._say(buffer)
+        self._send(buffer)
 
-    def _say(self, buffer: Buffer, last: bool = False) -> None:
+    def _send(self, buffer: Buffer, last: bool = False) -> None:
         if lines := buffer.take(last):
-            self._voice.say(buffer.task.lease, logs=[line[3:] for line in lines])
+            self._pipe.send(buffer.task.lease, logs=[line[3:] for line in lines])
 
 
 def _read(requests: BinaryIO) -> dict[str, Any] | None:
@@ -136,47 +136,47 @@ def _read(requests: BinaryIO) -> dict[str, Any] | None:
 
 
 def main() -> None:
-    if sys.platform == "linux":  # a busy handler does not see the closed pipe: die with the worker
+    if sys.platform == "linux":  # end with the worker: a busy handler does not notice the closed pipe
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the worker's to handle
-    # Handlers may print: what they print goes to stderr, the pipe is ours alone.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the worker handles Ctrl-C
+    # Send what handlers print to stderr. Only messages may go into the pipe.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     serve(sys.stdin.buffer, answers)
 
 
 def serve(requests: BinaryIO, answers: BinaryIO) -> None:
-    """Run the tasks that come in, one after the other, until the worker closes its end."""
-    voice = Voice(answers)
-    logs = ChildCapture(voice)
+    """Run tasks one after the other until the worker closes its end of the pipe."""
+    pipe = ReplyPipe(answers)
+    logs = ChildCapture(pipe)
     try:
-        _serve(requests, voice, PipeSteps(voice, requests), logs)
+        _serve(requests, pipe, PipeSteps(pipe, requests), logs)
     finally:
         logs.detach()
 
 
-def _serve(requests: BinaryIO, voice: Voice, steps: PipeSteps, logs: ChildCapture) -> None:
+def _serve(requests: BinaryIO, pipe: ReplyPipe, steps: PipeSteps, logs: ChildCapture) -> None:
     while (request := _read(requests)) is not None:
         task = claimed_from_json(request["task"])
-        voice.say(task.lease, begun=True)
+        pipe.send(task.lease, begun=True)
         with logs.of(task, request["log_level"]):
-            outcome = _run(task, request, voice, steps, logs)
+            outcome = _run(task, request, pipe, steps, logs)
             tracing.flush()  # a child is killed when it is no longer needed
-        if not voice.ours:  # the handler forked, and this is the copy: only one of us goes on
+        if not pipe.ours:  # the handler forked and this is the copy, which must not continue
             os._exit(0)
-        voice.say(task.lease, kind=type(outcome).__name__, outcome=outcome._asdict())
+        pipe.send(task.lease, kind=type(outcome).__name__, outcome=outcome._asdict())
 
 
 def _run(
-    task: Claimed, request: dict[str, Any], voice: Voice, steps: PipeSteps, logs: ChildCapture
+    task: Claimed, request: dict[str, Any], pipe: ReplyPipe, steps: PipeSteps, logs: ChildCapture
 ) -> Outcome:
     def report(lease: int, id: UUID, percent: int, message: str | None) -> None:
-        voice.say(lease, progress=percent, message=message)
+        pipe.send(lease, progress=percent, message=message)
 
     handler = None
     try:
         handler = _handler(request["module"], request["name"], task.task_type)
-        logs.attach()  # not before: a module that configures logging must find it as it left it
+        logs.attach()  # after the import, because the module may configure logging
         function = handler.function
         arguments = handler.bind(task.params)
         version = request["version"]
@@ -191,7 +191,7 @@ def _run(
 
 
 def _handler(module: str, name: str, task_type: str) -> Handler:
-    """The handler, with its retry rules; a decorator may have put an object with `.function` in its place."""
+    """Return the handler with its options. A decorator may have replaced it with an object with `.function`."""
     value: Any = reduce(getattr, name.split("."), importlib.import_module(module))
     function = getattr(value, "function", value)
     known = declared(function).get(task_type)

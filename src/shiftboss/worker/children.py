@@ -1,4 +1,4 @@
-"""Child processes for CPU-bound handlers: kept warm, one task each, killed when their time is over."""
+"""Child processes for CPU-bound handlers. Each runs one task at a time and is reused."""
 
 from __future__ import annotations
 
@@ -15,17 +15,25 @@ import psutil
 from shiftboss.model.errors import Defer
 from shiftboss.model.task import Claimed, Outcome
 from shiftboss.worker.handlers import Handler
-from shiftboss.worker.talk import MOST_IN_FLIGHT, ChildDied, Ears, framed, order, outcome_of, read
+from shiftboss.worker.messages import (
+    MOST_IN_FLIGHT,
+    Callbacks,
+    ChildDied,
+    framed,
+    outcome_of,
+    read,
+    start_request,
+)
 
 MB = 1024 * 1024
-#: A child's pipe is read for this long after its exit: what it left behind may hold it open forever.
-LAST_WORDS = 0.5
+#: How long to read a child's pipe after its exit. Processes that it started may hold the pipe open.
+DRAIN_SECONDS = 0.5
 WATCH_SECONDS = 1.0
 START_DELAY = 5.0
 
 
 class _Pipes(SubprocessStreamProtocol):
-    """Streams that end with the process, and not only with the last holder of its pipes."""
+    """Streams that end with the process, even if another process holds its pipes open."""
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -35,13 +43,13 @@ class _Pipes(SubprocessStreamProtocol):
 
     def process_exited(self) -> None:
         super().process_exited()
-        _kill_family(self._process.get_pid())
-        self._loop.call_later(LAST_WORDS, self._process.close)
+        _kill_group(self._process.get_pid())
+        self._loop.call_later(DRAIN_SECONDS, self._process.close)
         self.exited.set()
 
 
 class Child:
-    """One process, the leader of its own group, and its two pipes."""
+    """A child process, which leads its own process group, and its pipes."""
 
     def __init__(self, process: Process, pipes: _Pipes, most_mb: int | None = None) -> None:
         self.process = process
@@ -64,26 +72,26 @@ class Child:
         return cls(Process(transport, pipes, loop), pipes, most_mb)
 
     async def begin(self, request: dict[str, Any], lease: int) -> None:
-        """Hand a task over; returns when the child has it."""
-        await self.tell(request)
+        """Send a task, and return when the child has received it."""
+        await self.send(request)
         await self._read(lease)
 
-    async def tell(self, message: dict[str, Any]) -> None:
+    async def send(self, message: dict[str, Any]) -> None:
         assert self.process.stdin is not None
         try:
             self.process.stdin.write(framed(message))
             await self.process.stdin.drain()
-        except (ConnectionError, RuntimeError):  # uvloop raises the latter for a pipe that is closed already
+        except (ConnectionError, RuntimeError):  # uvloop raises RuntimeError for a closed pipe
             raise await self._death() from None
 
     async def receive(self, lease: int) -> dict[str, Any]:
-        """The next message about this lease. Raises ChildDied, also if the child outgrows its memory."""
+        """Return the next message about this lease. Raises ChildDied if it ends or uses too much memory."""
         reading = asyncio.ensure_future(self._read(lease))
         most = self._most_mb
         try:
             while not (await asyncio.wait({reading}, timeout=most and WATCH_SECONDS))[0]:
                 if most is not None and (used := self.memory_mb()) > most:
-                    raise ChildDied(f"the process that ran it used {used} MB of {most} MB")
+                    raise ChildDied(f"its child process used {used} MB, more than {most} MB")
             return reading.result()
         finally:
             reading.cancel()
@@ -100,36 +108,38 @@ class Child:
 
     async def _death(self) -> ChildDied:
         await self._pipes.exited.wait()
-        return ChildDied(f"the process that ran it {ending(self.process.returncode or 0)}")
+        return ChildDied(f"its child process {ending(self.process.returncode or 0)}")
 
     def memory_mb(self) -> int:
         try:
             used: int = psutil.Process(self.process.pid).memory_info().rss // MB
-        except psutil.Error:  # it is gone, which its pipe says in a moment
+        except psutil.Error:  # the process has ended; reading its pipe reports that
             return 0
         return used
 
     async def kill(self) -> None:
-        """With everything that it started."""
+        """Kill the child and all processes of its group."""
         if self.process.returncode is None:
-            _kill_family(self.process.pid)
+            _kill_group(self.process.pid)
         await self._pipes.exited.wait()
 
 
 class Children:
-    """At most `size` children at a time; one that uses more than `memory_mb` is ended."""
+    """Runs handlers in at most `size` child processes. One that uses more than `memory_mb` is killed."""
 
     def __init__(self, size: int, memory_mb: int | None = None) -> None:
         self._room = asyncio.Semaphore(size)
         self._memory_mb = memory_mb
         self._idle: list[Child] = []
 
-    async def run(self, handler: Handler, task: Claimed, seconds: float | None, ears: Ears) -> Outcome:
-        """How the handler ended in a child; a cancelled or lost child is killed, never reused."""
+    async def run(
+        self, handler: Handler, task: Claimed, seconds: float | None, callbacks: Callbacks
+    ) -> Outcome:
+        """Run a handler in a child and return its outcome. After a cancellation the child is killed."""
         async with self._room:
-            child = await self._begun(order(handler, task, seconds), task.lease)
+            child = await self._begun(start_request(handler, task, seconds), task.lease)
             try:
-                outcome = await outcome_of(child, task, ears)
+                outcome = await outcome_of(child, task, callbacks)
             except BaseException:
                 await asyncio.shield(child.kill())
                 raise
@@ -137,7 +147,7 @@ class Children:
             return outcome
 
     async def _begun(self, request: dict[str, Any], lease: int) -> Child:
-        """A child that has the task in hand. One that died before is no fault of the task."""
+        """Return a child that has received the task. If an idle child has died, use another one."""
         while True:
             fresh = not self._idle
             child = await _spawn(self._memory_mb) if fresh else self._idle.pop()
@@ -146,7 +156,7 @@ class Children:
                 return child
             except ChildDied as error:
                 if fresh:
-                    raise Defer(f"no child process could be started: {error}", START_DELAY) from None
+                    raise Defer(f"cannot start a child process: {error}", START_DELAY) from None
             except BaseException:
                 await asyncio.shield(child.kill())
                 raise
@@ -165,18 +175,18 @@ class Children:
 async def _spawn(most_mb: int | None) -> Child:
     try:
         return await Child.spawn(most_mb)
-    except OSError as error:  # no memory, no process left: the machine's trouble
-        raise Defer(f"no child process could be started: {error}", START_DELAY) from None
+    except OSError as error:  # out of memory or processes: not the fault of the task
+        raise Defer(f"cannot start a child process: {error}", START_DELAY) from None
 
 
-def _kill_family(pid: int) -> None:
-    """The process and all of its group; a group outlives its leader."""
+def _kill_group(pid: int) -> None:
+    """Kill the process and its group, which can outlive the process."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
 
 
 def ending(code: int) -> str:
-    """How a process ended, in words."""
+    """Describe how a process ended."""
     if code >= 0:
         return f"exited with status {code}"
     with suppress(ValueError):

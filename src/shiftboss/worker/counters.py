@@ -17,7 +17,6 @@ class Counters:
         self._beat = 0
         self.completed = 0
         self.failed = 0
-        self.last_error: str | None = None
 
     def add(self, report: Report) -> None:
         outcome = report.outcome
@@ -34,8 +33,6 @@ class Counters:
         row[3][bisect(BUCKETS, report.seconds)] += 1
         self.completed += done
         self.failed += failed
-        if isinstance(outcome, Fail):
-            self.last_error = outcome.error.partition("\n")[0]
 
     def take(self) -> list[dict[str, Any]]:
         """Return all rows that are not confirmed, each with the number of the beat that first sent it.

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from shiftboss.model.settings import Settings
     from shiftboss.model.task import Claimed, Outcome
     from shiftboss.worker.handlers import Handler, Handlers
-    from shiftboss.worker.talk import Ears
+    from shiftboss.worker.messages import Callbacks
 
 
 class Engine(Protocol):
@@ -35,7 +35,9 @@ class Engine(Protocol):
         """Describe why there is no room."""
         ...
 
-    async def run(self, handler: Handler, task: Claimed, seconds: float | None, ears: Ears) -> Outcome:
+    async def run(
+        self, handler: Handler, task: Claimed, seconds: float | None, callbacks: Callbacks
+    ) -> Outcome:
         """Run a handler and return its outcome. Cancelling ends it there. Raises ChildDied if it is lost."""
         ...
 

@@ -35,9 +35,9 @@ from shiftboss.worker.context import Context, ReportProgress, current
 from shiftboss.worker.encoding import to_json
 from shiftboss.worker.handlers import Handler, Handlers
 from shiftboss.worker.mark import Mark
+from shiftboss.worker.messages import Callbacks, ChildDied
 from shiftboss.worker.retries import ruled
 from shiftboss.worker.steps import StepStore, StepWriter
-from shiftboss.worker.talk import ChildDied, Ears
 from shiftboss.worker.threads import EXIT_FORKED, describe, in_thread, process
 
 if TYPE_CHECKING:
@@ -206,8 +206,8 @@ class Executor:
     ) -> Outcome:
         if handler.mode == "process":
             loaded = partial(self._count_time, attempt, handler)
-            ears = Ears(self._report, self._steps, loaded, self._on_logs)
-            outcome = await self._place(handler).run(handler, attempt.task, seconds, ears)
+            callbacks = Callbacks(self._report, self._steps, loaded, self._on_logs)
+            outcome = await self._place(handler).run(handler, attempt.task, seconds, callbacks)
             return await self._flushed(attempt, outcome)
         function: Callable[..., Any] = handler.function
         if handler.wants_context:

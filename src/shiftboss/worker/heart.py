@@ -10,8 +10,8 @@ from typing import Any
 from shiftboss.lifecycle import Service, sleep
 from shiftboss.log import get_logger
 from shiftboss.model.worker import Orders
-from shiftboss.worker.source import Source
 from shiftboss.worker.counters import Counters
+from shiftboss.worker.source import Source
 
 log = get_logger(__name__)
 

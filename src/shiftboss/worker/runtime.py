@@ -20,6 +20,7 @@ from shiftboss.model.settings import WorkerSettings
 from shiftboss.model.task import Cancelled, Claimed, Outcome, Postpone, Report
 from shiftboss.model.worker import Member, Orders
 from shiftboss.worker import blocked
+from shiftboss.worker.counters import Counters
 from shiftboss.worker.executor import MOMENT, Attempt, Executor
 from shiftboss.worker.handlers import Handlers
 from shiftboss.worker.heart import Heart
@@ -32,7 +33,6 @@ from shiftboss.worker.progress import Progress
 from shiftboss.worker.source import Source
 from shiftboss.worker.spool import Spool
 from shiftboss.worker.steps import StepWriter
-from shiftboss.worker.counters import Counters
 from shiftboss.worker.watchdog import Blocked, Watchdog, running
 
 if TYPE_CHECKING:

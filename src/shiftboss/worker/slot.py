@@ -29,7 +29,7 @@ log = get_logger(__name__)
 
 VARIABLE = "SHIFTBOSS_SLOT"
 EXIT_ORPHANED = 75
-LAST_WORDS = 2000
+MESSAGE_BYTES = 2000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +65,7 @@ class SlotSpec:
 
     def say(self, words: str) -> None:
         """Leave the reason why this process ends for the supervisor."""
-        os.write(self.words, words[:LAST_WORDS].encode(errors="replace"))
+        os.write(self.words, words[:MESSAGE_BYTES].encode(errors="replace"))
 
     def variable(self) -> dict[str, str]:
         return {VARIABLE: json.dumps(asdict(self))}

@@ -17,7 +17,14 @@ from shiftboss.extensions.ray.room import demand, less, room
 from shiftboss.extensions.ray.settings import RaySettings
 from shiftboss.log import get_logger
 from shiftboss.model.errors import ConfigError, Defer
-from shiftboss.worker.talk import MOST_IN_FLIGHT, ChildDied, Ears, PlaceLost, order, outcome_of
+from shiftboss.worker.messages import (
+    MOST_IN_FLIGHT,
+    Callbacks,
+    ChildDied,
+    MachineLost,
+    outcome_of,
+    start_request,
+)
 
 if TYPE_CHECKING:
     from shiftboss.db import Database
@@ -108,7 +115,9 @@ class RayEngine:
         }
         return f"ray: no room beside {len(self._runs)} tasks; free: {free}"
 
-    async def run(self, handler: Handler, task: Claimed, seconds: float | None, ears: Ears) -> Outcome:
+    async def run(
+        self, handler: Handler, task: Claimed, seconds: float | None, callbacks: Callbacks
+    ) -> Outcome:
         token, run = secrets.token_bytes(TOKEN), _Run(self._demands[handler.name])
         self._runs[token] = run
         ref = None
@@ -116,9 +125,9 @@ class RayEngine:
             ref = await asyncio.to_thread(self._submit, handler, token)
             line = await self._begun(run, ref)
             with line:
-                await line.tell(order(handler, task, seconds))
+                await line.send(start_request(handler, task, seconds))
                 await line.receive(task.lease)
-                return await outcome_of(line, task, ears)
+                return await outcome_of(line, task, callbacks)
         except BaseException as error:
             # One that has ended by itself is left alone: Ray has crashed when such a task was cancelled.
             if ref is not None and not isinstance(error, ChildDied):
@@ -157,7 +166,7 @@ class RayEngine:
             end.cancel()
             raise Defer(f"Ray did not start it within {self._settings.start_seconds:g} s", 0.0)
         reason = end.result()
-        if isinstance(reason, PlaceLost):
+        if isinstance(reason, MachineLost):
             raise Defer("the node of Ray that was to run it is gone", 0.0)
         raise Defer(f"Ray could not start it: {reason}", 5.0)
 

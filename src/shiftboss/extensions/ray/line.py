@@ -7,7 +7,7 @@ from typing import Any, Final, Self
 
 from ray.exceptions import NodeDiedError, WorkerCrashedError
 
-from shiftboss.worker.talk import ChildDied, PlaceLost, framed, read
+from shiftboss.worker.messages import ChildDied, MachineLost, framed, read
 
 #: How long to wait for Ray to say why a task ended whose line broke.
 EXPLAIN_SECONDS: Final = 30.0
@@ -28,7 +28,7 @@ class SocketLine:
         if self.end is not None:
             self.end.cancel()
 
-    async def tell(self, message: dict[str, Any]) -> None:
+    async def send(self, message: dict[str, Any]) -> None:
         try:
             self._writer.write(framed(message))
             await self._writer.drain()
@@ -55,13 +55,13 @@ class SocketLine:
     async def _death(self) -> Exception:
         assert self.end is not None
         done, _ = await asyncio.wait({self.end}, timeout=EXPLAIN_SECONDS)
-        return self.end.result() if done else PlaceLost("the line to its node of Ray broke")
+        return self.end.result() if done else MachineLost("the line to its node of Ray broke")
 
 
 def death(error: Exception | None) -> Exception:
     """What the end of a Ray task without an answer means for ours."""
     if isinstance(error, NodeDiedError) or (isinstance(error, WorkerCrashedError) and "node" in str(error)):
-        return PlaceLost(f"its node of Ray is gone: {_first_line(error)}")
+        return MachineLost(f"its node of Ray is gone: {_first_line(error)}")
     if error is None:
         return ChildDied("the process that ran it closed the line")
     return ChildDied(f"the process that ran it died: {_first_line(error)}")

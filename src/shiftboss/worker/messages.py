@@ -1,4 +1,4 @@
-"""What a worker and the process that runs a handler say to each other, in JSON messages."""
+"""JSON messages between a worker and the process that runs a handler."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ MOST_IN_FLIGHT: Final = 64 * 1024 * 1024
 
 
 class ChildDied(ShiftbossError):
-    """The process that ran the handler ended before it answered."""
+    """The process that ran the handler ended without an outcome."""
 
     kind: Literal["crashed", "lost"] = "crashed"
 
 
-class PlaceLost(ChildDied):
-    """The machine that ran the handler is gone, which is no fault of the task."""
+class MachineLost(ChildDied):
+    """The machine that ran the handler is gone. The task is not to blame."""
 
     kind = "lost"
 
 
-class Line(Protocol):
-    """A way to the process that runs one task."""
+class Channel(Protocol):
+    """A connection to the process that runs one task."""
 
-    async def tell(self, message: dict[str, Any]) -> None: ...
+    async def send(self, message: dict[str, Any]) -> None: ...
 
     async def receive(self, lease: int) -> dict[str, Any]:
-        """The next message about this lease. Raises ChildDied."""
+        """Return the next message about this lease. Raises ChildDied."""
         ...
 
 
-class Ears:
-    """What in the worker hears of a task that runs elsewhere: progress, steps, logs."""
+class Callbacks:
+    """Handles messages of a task that runs in another process: progress, steps, logs."""
 
     def __init__(
         self,
@@ -67,14 +67,14 @@ def framed(message: dict[str, Any]) -> bytes:
 
 
 async def read(stream: asyncio.StreamReader) -> dict[str, Any]:
-    """The next message; raises IncompleteReadError or ConnectionError at the end."""
+    """Read the next message. Raises IncompleteReadError or ConnectionError at the end of the stream."""
     size = int.from_bytes(await stream.readexactly(HEADER), "big")
     message: dict[str, Any] = orjson.loads(await stream.readexactly(size))
     return message
 
 
-def order(handler: Handler, task: Claimed, seconds: float | None) -> dict[str, Any]:
-    """The first message: which function to call, for which task."""
+def start_request(handler: Handler, task: Claimed, seconds: float | None) -> dict[str, Any]:
+    """Return the first message: which function to call, for which task."""
     return {
         "module": handler.function.__module__,
         "name": handler.function.__qualname__,
@@ -86,16 +86,16 @@ def order(handler: Handler, task: Claimed, seconds: float | None) -> dict[str, A
     }
 
 
-async def outcome_of(line: Line, task: Claimed, ears: Ears) -> Outcome:
-    """Listen and answer until the handler has ended."""
-    while "outcome" not in (answer := await line.receive(task.lease)):
+async def outcome_of(channel: Channel, task: Claimed, callbacks: Callbacks) -> Outcome:
+    """Handle messages until the handler has ended, and return its outcome."""
+    while "outcome" not in (answer := await channel.receive(task.lease)):
         if "progress" in answer:
-            ears.report(task.lease, task.id, answer["progress"], answer["message"])
+            callbacks.report(task.lease, task.id, answer["progress"], answer["message"])
         elif "logs" in answer:
-            known = task.id, task.lease, task.attempt
-            ears.on_logs([LogLine(*known, *fields) for fields in answer["logs"]])
+            attempt = task.id, task.lease, task.attempt
+            callbacks.on_logs([LogLine(*attempt, *fields) for fields in answer["logs"]])
         else:
-            await line.tell(await _about_steps(answer, task, ears))
+            await channel.send(await _handle_step(answer, task, callbacks))
     fields = answer["outcome"]
     if fields.get("result") is not None:
         fields["result"] = fields["result"].encode()
@@ -103,23 +103,23 @@ async def outcome_of(line: Line, task: Claimed, ears: Ears) -> Outcome:
     return outcome
 
 
-async def _about_steps(question: dict[str, Any], task: Claimed, ears: Ears) -> dict[str, Any]:
-    """What a process asks of the steps of its task: to load them, or to store one."""
-    steps = ears.steps
+async def _handle_step(request: dict[str, Any], task: Claimed, callbacks: Callbacks) -> dict[str, Any]:
+    """Load the steps of a task, store one, or emit a part. Return the reply."""
+    steps = callbacks.steps
     try:
         if steps is None:
             raise UsageError("durable steps and waits need a worker with a database")
-        if "load" in question:
-            loaded = await steps.load(task, question["load"])
-            ears.on_loaded(loaded)
+        if "load" in request:
+            loaded = await steps.load(task, request["load"])
+            callbacks.on_loaded(loaded)
             found = [[*key, *recorded] for key, recorded in loaded.steps.items()]
             return {"steps": found, "ran": loaded.ran, "most": loaded.most}
-        if "emit" in question:
-            step, text = question["emit"]
+        if "emit" in request:
+            step, text = request["emit"]
             await steps.emit(Part(task.id, task.lease, step, text.encode()))
             return {}
         await steps.flush(task.lease)
-        name, ordinal, seconds, result = question["store"]
+        name, ordinal, seconds, result = request["store"]
         text = None if result is None else result.encode()
         await steps.store(Step(task.id, task.lease, name, ordinal, seconds, text))
         return {}
