@@ -8,10 +8,10 @@ if TYPE_CHECKING:
     from shiftboss.app import App, Handle, chain, group
     from shiftboss.model.errors import Defer, GiveUp, Retry
     from shiftboss.model.step import StepRetry
-    from shiftboss.worker.around import inject
     from shiftboss.worker.batches import Batch
     from shiftboss.worker.blocking import SyncContext
     from shiftboss.worker.context import Context
+    from shiftboss.worker.middleware import inject
     from shiftboss.worker.stepped import step
 
 __version__ = "0.1.0"
@@ -27,7 +27,7 @@ _HOMES = {
     "group": "shiftboss.app",
     "Batch": "shiftboss.worker.batches",
     "Context": "shiftboss.worker.context",
-    "inject": "shiftboss.worker.around",
+    "inject": "shiftboss.worker.middleware",
     "Defer": "shiftboss.model.errors",
     "GiveUp": "shiftboss.model.errors",
     "Retry": "shiftboss.model.errors",

@@ -80,7 +80,7 @@ async def run(call: Call[R], *, attempt: int = 1, db: Database | None = None) ->
     claimed = inline_claim(call.handler, call.params)._replace(attempt=attempt)
     handlers = App("inline").handlers
     handlers.add(call.handler)
-    handlers.around.parts += [call.handler.around] if call.handler.around else []
+    handlers.environment.parts += [call.handler.environment] if call.handler.environment else []
     executor = Executor(handlers, ignore, db, steps=InlineSteps())
     try:
         await executor.open()

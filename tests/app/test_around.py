@@ -11,7 +11,7 @@ from shiftboss import App, Context, GiveUp, inject
 from shiftboss.db import Database
 from shiftboss.kit import Kit, run
 from shiftboss.model.errors import TaskFailed, UsageError
-from shiftboss.worker.around import AttemptFailed, Next
+from shiftboss.worker.middleware import AttemptFailed, Next
 from tests.app import around_tasks
 
 
@@ -178,7 +178,7 @@ async def test_a_worker_whose_start_fails_does_not_start(db: Database) -> None:
 
 def test_mistakes_are_named() -> None:
     app = App("around")
-    with pytest.raises(UsageError, match="resource nothing does not say what it provides"):
+    with pytest.raises(UsageError, match="resource nothing has no return annotation"):
 
         @app.resource
         def nothing():  # type: ignore[no-untyped-def]

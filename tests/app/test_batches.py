@@ -15,9 +15,9 @@ from shiftboss import App, Batch, GiveUp, inject
 from shiftboss.db import Database
 from shiftboss.kit import Kit
 from shiftboss.model.errors import TaskFailed, UsageError
-from shiftboss.worker.around import Surroundings
 from shiftboss.worker.handlers import Handlers
 from shiftboss.worker.mark import accused
+from shiftboss.worker.middleware import OpenEnvironment
 
 Eventually = Callable[..., Awaitable[Any]]
 
@@ -247,4 +247,4 @@ async def test_a_worker_without_a_database_says_so() -> None:
         return number
 
     with pytest.raises(UsageError, match="this worker has no database for parameter db"):
-        Surroundings(handlers.around).fill(handlers.named("lookup").injected, {"number": 1})
+        OpenEnvironment(handlers.environment).fill(handlers.named("lookup").injected, {"number": 1})

@@ -23,9 +23,9 @@ from shiftboss.extension import attribute
 from shiftboss.log import get_logger
 from shiftboss.model.errors import UsageError
 from shiftboss.model.task import Enqueued, NewTask
-from shiftboss.worker.around import Middleware
 from shiftboss.worker.batches import Batch
 from shiftboss.worker.handlers import AllTerms, Handler, Handlers, Terms
+from shiftboss.worker.middleware import Middleware
 
 if TYPE_CHECKING:  # imported on first use, because the driver and the worker dominate the import time
     from shiftboss.app.connection import Connection
@@ -139,17 +139,17 @@ class App:
         The value that the middleware returns or raises becomes the outcome of the attempt. The middleware
         declared first is outermost.
         """
-        self.handlers.around.middleware.append(function)
+        self.handlers.environment.middleware.append(function)
         return function
 
     def on_start(self, function: H) -> H:
         """Decorate a function that each worker calls before it takes tasks: sync or async, no arguments."""
-        self.handlers.around.starts.append(function)
+        self.handlers.environment.starts.append(function)
         return function
 
     def on_stop(self, function: H) -> H:
         """Decorate a function that each worker calls after its last task: sync or async, no arguments."""
-        self.handlers.around.stops.append(function)
+        self.handlers.environment.stops.append(function)
         return function
 
     def resource(self, function: H) -> H:
@@ -158,7 +158,7 @@ class App:
         The function yields or returns the resource. Task parameters annotated with its type receive it and
         are not arguments of the task. Give them the default `inject` to satisfy type checkers.
         """
-        self.handlers.around.add_resource(function)
+        self.handlers.environment.add_resource(function)
         return function
 
     def include(self, other: Handlers | App) -> None:

@@ -191,7 +191,7 @@ def _run(
 
 
 def _handler(module: str, name: str, task_type: str) -> Handler:
-    """Return the handler with its options. A decorator may have replaced it with an object with `.function`."""
+    """Return the handler with its options. A decorator may have replaced the function by an object."""
     value: Any = reduce(getattr, name.split("."), importlib.import_module(module))
     function = getattr(value, "function", value)
     known = declared(function).get(task_type)

@@ -27,7 +27,6 @@ from shiftboss.model.task import (
     Unreadable,
     storable,
 )
-from shiftboss.worker.around import Surroundings
 from shiftboss.worker.batches import ITEM, Batches
 from shiftboss.worker.blocking import SyncContext, on
 from shiftboss.worker.children import Children
@@ -36,6 +35,7 @@ from shiftboss.worker.encoding import to_json
 from shiftboss.worker.handlers import Handler, Handlers
 from shiftboss.worker.mark import Mark
 from shiftboss.worker.messages import Callbacks, ChildDied
+from shiftboss.worker.middleware import OpenEnvironment
 from shiftboss.worker.retries import ruled
 from shiftboss.worker.steps import StepStore, StepWriter
 from shiftboss.worker.threads import EXIT_FORKED, describe, in_thread, process
@@ -98,7 +98,7 @@ class Executor:
         self._on_stopped = on_stopped
         self._on_logs = on_logs
         self._mark = mark or Mark()
-        self._around = Surroundings(handlers.around, db)
+        self._environment = OpenEnvironment(handlers.environment, db)
         self._pid = process()
         self.batches = Batches(self._mark)
         self._abandoned = 0
@@ -124,7 +124,7 @@ class Executor:
 
     async def open(self) -> None:
         """Run the start hooks, open the resources and connect to the engine."""
-        await self._around.open()
+        await self._environment.open()
         if self._engine is not None:
             await self._engine.open(self._handlers, self._db)
 
@@ -136,7 +136,7 @@ class Executor:
             if self._writer is not None:
                 await self._writer.close()
         finally:
-            await self._around.close()
+            await self._environment.close()
 
     def stop(self, attempt: Attempt, why: Stop) -> None:
         """Stop a running attempt. The first reason counts."""
@@ -191,12 +191,12 @@ class Executor:
                 return Fail("the deadline has passed", "timeout", retry=False)
             attempt.timer = asyncio.get_running_loop().call_later(seconds, self.stop, attempt, "timeout")
         if handler.injected:
-            arguments = self._around.fill(handler.injected, arguments)
+            arguments = self._environment.fill(handler.injected, arguments)
         context = partial(self._context, attempt, handler, seconds)
         current.set(context)
         invoke = partial(self._invoke, attempt, handler, arguments, seconds)
-        if self._around.middleware:
-            return await self._around.through(context(), handler.name, invoke, encode)
+        if self._environment.middleware:
+            return await self._environment.through(context(), handler.name, invoke, encode)
         if handler.wants_context and handler.mode != "process":
             context()
         return await invoke()

@@ -16,11 +16,11 @@ from shiftboss.model.arguments import BadArguments
 from shiftboss.model.errors import UsageError
 from shiftboss.model.task import NewTask
 from shiftboss.model.terms import PUBLISHED_TERMS
-from shiftboss.worker.around import Around, Injected, is_database
 from shiftboss.worker.batches import Batch, one_by_one
 from shiftboss.worker.blocking import SyncContext
 from shiftboss.worker.context import Context
 from shiftboss.worker.engines import requiring
+from shiftboss.worker.middleware import Environment, Injected, is_database
 from shiftboss.worker.options import check_engine, check_limits, limits, refuse_unknown
 from shiftboss.worker.retries import Errors, Pause, errors
 from shiftboss.worker.schemas import schema_of
@@ -134,7 +134,7 @@ class Handler:
     rate: int | None = None
     rate_period: timedelta | None = None
     rate_per: str | None = None
-    around: Around | None = None
+    environment: Environment | None = None
     """The middleware, hooks and resources of the app that declares it."""
     version: str | None = None
     compatible: list[str] = field(default_factory=list)
@@ -206,7 +206,9 @@ class Handler:
     def provided(self, kind: Any) -> bool:
         if kind is None:
             return False
-        return is_database(kind) or (self.around is not None and self.around.factory(kind) is not None)
+        return is_database(kind) or (
+            self.environment is not None and self.environment.factory(kind) is not None
+        )
 
     @cached_property
     def hints(self) -> dict[str, Any]:
@@ -281,7 +283,7 @@ class Handlers:
     """A set of handlers by name. An app can include other sets."""
 
     by_name: dict[str, Handler] = field(default_factory=dict)
-    around: Around = field(default_factory=Around)
+    environment: Environment = field(default_factory=Environment)
 
     def task(self, name: str | None = None, **terms: Unpack[AllTerms]) -> Callable[[F], F]:
         """Decorate a function as the handler of a task type."""
@@ -304,14 +306,14 @@ class Handlers:
                 f"{handler.name} cannot run in a child process: it is defined inside a function",
                 hint="move it to the top level of a module, where a child can import it",
             )
-        if handler.around is None:
-            handler.around = self.around
+        if handler.environment is None:
+            handler.environment = self.environment
         if handler.mode == "process":
             declared(handler.function)[handler.name] = handler
         self.by_name[handler.name] = handler
 
     def include(self, other: Handlers) -> None:
-        self.around.parts.append(other.around)
+        self.environment.parts.append(other.environment)
         for handler in other.by_name.values():
             if self.by_name.get(handler.name) is not handler:
                 self.add(handler)
@@ -319,7 +321,7 @@ class Handlers:
     def of_engine(self, engine: str | None) -> Handlers:
         """Return the handlers that run in this engine. None: in the worker or its child processes."""
         kept = {name: handler for name, handler in self.by_name.items() if handler.engine == engine}
-        return Handlers(kept, self.around)
+        return Handlers(kept, self.environment)
 
     def limits(self) -> list[dict[str, Any]]:
         """Return the limits in code of every task type, as the database takes them."""

@@ -18,10 +18,10 @@ from shiftboss.extensions.journal.pipeline import ENTRY_STAGES, STEP_STAGE, USER
 from shiftboss.extensions.journal.store import Journal
 from shiftboss.extensions.journal.vectors import VECTORS
 from shiftboss.model.errors import DatabaseUnavailable, Defer
-from shiftboss.worker.around import inject
 from shiftboss.worker.batches import Batch
 from shiftboss.worker.context import Context
 from shiftboss.worker.handlers import Handlers
+from shiftboss.worker.middleware import inject
 
 TIMEOUT = 300.0
 AWAY = Defer("the database is away", 1.0)

@@ -15,10 +15,10 @@ from shiftboss.extensions.vectorizer.store import Vectorizers
 from shiftboss.model.errors import GiveUp
 from shiftboss.model.settings import Settings
 from shiftboss.worker import tracking
-from shiftboss.worker.around import inject
 from shiftboss.worker.batches import Batch
 from shiftboss.worker.context import Context
 from shiftboss.worker.handlers import Handlers
+from shiftboss.worker.middleware import inject
 
 TASK = "vectorizer.run"
 QUESTIONS = Batch(max_size=100, max_wait=0.02)  # short, because a client waits for the answer

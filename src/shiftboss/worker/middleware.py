@@ -1,4 +1,4 @@
-"""What a worker has around its tasks: middleware, start and stop hooks, resources injected by type."""
+"""Middleware, start and stop hooks, and resources that are injected by type."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Encode = Callable[[str, Any], Outcome]
 
 
 class AttemptFailed(ShiftbossError):
-    """What `call_next` raises in middleware when the handler failed where its exception cannot be seen."""
+    """Raised by `call_next` in middleware when the handler failed in another process."""
 
     def __init__(self, outcome: Outcome) -> None:
         super().__init__(str(getattr(outcome, "error", None) or getattr(outcome, "reason", outcome)))
@@ -33,28 +33,28 @@ class AttemptFailed(ShiftbossError):
 
 
 class Injected:
-    """The default of a parameter that a worker fills; see `inject` below."""
+    """The type of `inject`."""
 
     def __repr__(self) -> str:
         return "inject"
 
 
 inject: Any = Injected()
-"""The default of a parameter that a resource fills, so that callers and type checkers may leave it out."""
+"""The default of a parameter that a resource fills, so that callers and type checkers can omit it."""
 
 
 @dataclass
-class Around:
-    """As declared; an app that includes another one has the other's as well."""
+class Environment:
+    """The middleware, hooks and resources that an app declares. `parts` has those of included apps."""
 
     middleware: list[Middleware] = field(default_factory=list)
     starts: list[Hook] = field(default_factory=list)
     stops: list[Hook] = field(default_factory=list)
     resources: dict[Any, Callable[[], Any]] = field(default_factory=dict)
-    parts: list[Around] = field(default_factory=list)
+    parts: list[Environment] = field(default_factory=list)
 
-    def all(self) -> list[Around]:
-        """This one and those of included apps, each once."""
+    def all(self) -> list[Environment]:
+        """Return this environment and those of included apps, each once."""
         found = {id(self): self}
         for part in self.parts:
             found |= {id(one): one for one in part.all() if id(one) not in found}
@@ -63,43 +63,41 @@ class Around:
     def factory(self, kind: Any) -> Callable[[], Any] | None:
         try:
             return next((one.resources[kind] for one in self.all() if kind in one.resources), None)
-        except TypeError:  # an annotation that is not hashable is no resource
+        except TypeError:  # an annotation that is not hashable cannot be a resource
             return None
 
     def add_resource(self, factory: Callable[[], Any]) -> None:
         kind = _provided(factory)
         if kind in self.resources:
-            raise UsageError(
-                f"there are two resources of type {kind!r}", hint="wrap one in a class of its own"
-            )
+            raise UsageError(f"there are two resources of type {kind!r}", hint="wrap one of them in a class")
         self.resources[kind] = factory
 
 
 def is_database(kind: Any) -> bool:
-    """Whether a parameter of this type gets the worker's own database, without loading the driver to know."""
+    """Whether a parameter of this type gets the worker's database. Does not import the driver."""
     module = sys.modules.get("shiftboss.db.database")
     return module is not None and kind is module.Database
 
 
-class Surroundings:
-    """The hooks and resources of one worker while it runs, and its database if it has one."""
+class OpenEnvironment:
+    """The environment of a running worker: its open resources, and its database if it has one."""
 
-    def __init__(self, around: Around, db: Database | None = None) -> None:
-        self._around = around
+    def __init__(self, environment: Environment, db: Database | None = None) -> None:
+        self._environment = environment
         self._db = db
         self._stack = AsyncExitStack()
         self._open: dict[Any, Any] = {}
-        self.middleware = [one for part in around.all() for one in part.middleware]
+        self.middleware = [one for part in environment.all() for one in part.middleware]
 
     async def open(self) -> None:
-        """Run the start hooks, then open every resource; if one fails, close what is open."""
+        """Run the start hooks, then open all resources. If one fails, close those that are open."""
         try:
-            for part in self._around.all():
+            for part in self._environment.all():
                 for stop in part.stops:
                     self._stack.push_async_callback(_call, stop)
                 for start in part.starts:
                     await _call(start)
-            for part in self._around.all():
+            for part in self._environment.all():
                 for kind, factory in part.resources.items():
                     self._open[kind] = await self._stack.enter_async_context(_opened(factory))
         except BaseException:
@@ -107,11 +105,11 @@ class Surroundings:
             raise
 
     async def close(self) -> None:
-        """Close the resources, last first, then run the stop hooks; every one of them, whatever fails."""
+        """Close the resources in reverse order, then run all stop hooks, even if one fails."""
         await self._stack.aclose()
 
     def fill(self, injected: dict[str, Any], arguments: dict[str, Any]) -> dict[str, Any]:
-        """The arguments with the resources that a handler asks for."""
+        """Return the arguments with the resources of a handler's injected parameters."""
         return arguments | {name: self._resource(name, kind) for name, kind in injected.items()}
 
     def _resource(self, name: str, kind: Any) -> Any:
@@ -119,7 +117,7 @@ class Surroundings:
             return self._open[kind]
         if self._db is None:
             raise UsageError(
-                f"this worker has no database for parameter {name}: a coordinator feeds it",
+                f"this worker has no database for parameter {name}: it gets its tasks from a coordinator",
                 hint="run the task on a worker that opens the database",
             )
         return self._db
@@ -127,7 +125,7 @@ class Surroundings:
     async def through(
         self, context: Context, name: str, invoke: Callable[[], Awaitable[Outcome]], encode: Encode
     ) -> Outcome:
-        """The outcome of an attempt inside all middleware; the first declared is the outermost."""
+        """Run an attempt inside all middleware and return its outcome. The first declared one is outermost."""
         ended: list[tuple[Any, Outcome]] = []
 
         async def innermost() -> Any:
@@ -175,14 +173,14 @@ async def _opened(factory: Callable[[], Any]) -> AsyncIterator[Any]:
 
 
 def _provided(factory: Callable[[], Any]) -> Any:
-    """The type that a resource is injected for, from its return annotation."""
+    """Return the type of a resource from the return annotation of its factory."""
     kind = get_type_hints(factory).get("return")
     if inspect.isasyncgenfunction(factory) or inspect.isgeneratorfunction(factory):
         kind = next(iter(get_args(kind)), None)
     if kind is None:
         name = getattr(factory, "__name__", repr(factory))
         raise UsageError(
-            f"resource {name} does not say what it provides",
+            f"resource {name} has no return annotation",
             hint=f"annotate it: async def {name}() -> AsyncIterator[Client]",
         )
     return kind
