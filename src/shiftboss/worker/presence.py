@@ -1,4 +1,4 @@
-"""The rows of a process that beats: its slot in `health` and its incarnation, kept by one call."""
+"""Updates the rows of a process, its slot in `health` and its incarnation, in one call."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 log = get_logger(__name__)
 
-#: Seconds that a beat may take before the database counts as away.
+#: Seconds after which the database counts as away if a beat has not returned.
 PATIENCE = 5.0
 
 
 @dataclass(slots=True)
-class Told:
-    """What one beat brings for the rows, and what went wrong with them."""
+class BeatRows:
+    """The rows that one beat sends, and the errors that it returns for them."""
 
     slot: dict[str, Any] | None
     process: dict[str, Any] | None
@@ -33,7 +33,7 @@ class Told:
 
 
 class Presence(Service):
-    """Carried by a worker's own beat; a process without one that goes to the database runs it by itself."""
+    """Sends the rows of a process. Runs as a service only if no heartbeat to the database can carry them."""
 
     def __init__(
         self,
@@ -44,29 +44,29 @@ class Presence(Service):
         every: float = 5.0,
         on_away: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_away` is called when a beat fails, and every so often while one gets no answer."""
+        """`on_away` is called when a beat fails, and repeatedly while one does not return."""
         super().__init__()
         self._db, self._tracker, self._slot = db, tracker, slot
         self._every = every
         self._on_away = on_away
 
     @contextmanager
-    def told(self) -> Iterator[Told]:
-        """Around the call of a beat."""
+    def rows(self) -> Iterator[BeatRows]:
+        """Yield the rows to send, and handle the errors that the caller stores in them."""
         process = self._tracker.row() if self._tracker.beating else None
-        told = Told(None if self._slot is None else self._slot.row(), process)
+        rows = BeatRows(None if self._slot is None else self._slot.row(), process)
         alarm = asyncio.create_task(self._wait_for_answer())
         try:
-            yield told
+            yield rows
         except BaseException:  # a timeout cancels the call
             self._on_away()
             raise
         finally:
             alarm.cancel()
         if self._slot is not None:
-            self._slot.landed(told.trouble.get("slot", {}))
+            self._slot.landed(rows.trouble.get("slot", {}))
         if process is not None:
-            self._tracker.landed(told.trouble.get("process", {}))
+            self._tracker.landed(rows.trouble.get("process", {}))
 
     async def _wait_for_answer(self) -> None:
         while True:
@@ -83,8 +83,8 @@ class Presence(Service):
     async def _beat(self) -> None:
         try:
             async with asyncio.timeout(max(self._every, PATIENCE)):
-                with self.told() as told:
-                    told.trouble = await self._db.workers.keep_process(told.slot, told.process)
+                with self.rows() as rows:
+                    rows.trouble = await self._db.workers.keep_process(rows.slot, rows.process)
         except (DatabaseError, TimeoutError) as error:
-            log.warning("a beat of this process did not land", reason=str(error) or "no answer in time")
+            log.warning("process beat failed", reason=str(error) or "timeout")
             self._tracker.strike()

@@ -234,15 +234,15 @@ class DatabaseSource:
         held = None if self._claiming else leases
         if self.presence is None:
             return await self._db.workers.beat(self._id, held, usage, stats or None, self._incarnation)
-        with self.presence.told() as told:
-            orders, told.trouble = await self._db.workers.beat_process(
+        with self.presence.rows() as rows:
+            orders, rows.trouble = await self._db.workers.beat_process(
                 self._id,
                 held,
                 usage,
                 stats or None,
                 self._incarnation,
-                slot=told.slot,
-                process=told.process,
+                slot=rows.slot,
+                process=rows.process,
             )
         return orders
 
