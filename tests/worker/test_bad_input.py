@@ -85,7 +85,7 @@ async def test_errors_of_any_text_are_stored(db: Database, start_worker: StartWo
 
 @pytest.mark.parametrize("seconds", [math.inf, math.nan, 1e15])
 async def test_nobody_can_defer_for_ever(db: Database, start_worker: StartWorker, seconds: float) -> None:
-    with pytest.raises(UsageError, match="put off"):
+    with pytest.raises(UsageError, match="cannot be deferred"):
         Defer("x", seconds)
     handlers = Handlers()
 
@@ -223,7 +223,7 @@ async def test_an_attempt_that_is_stopped_before_its_first_step_is_given_back(
         await enqueue(db, "t")
         [task] = await db.tasks.claim("other")
         worker._inbox.append((task, time.monotonic()))
-        worker._pump()
+        worker._start_tasks()
         worker._stop_one(task.lease, "stop")
         await eventually(lambda: not worker._running and not len(worker._outbox))
     row = await db.tasks.get(task.id)

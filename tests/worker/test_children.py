@@ -114,17 +114,17 @@ async def test_an_idle_child_that_died_is_not_the_next_tasks_fault(
 
 @pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
 def test_a_child_whose_pipes_are_closed_counts_as_dead(loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
-    async def tell() -> None:
+    async def send() -> None:
         child = await children.Child.spawn()
         await child.kill()
         assert child.process.stdin is not None
         child.process.stdin.transport.close()
         await asyncio.sleep(0)
         with pytest.raises(children.ChildDied, match="killed"):
-            await child.tell({})
+            await child.send({})
 
     with asyncio.Runner(loop_factory=loop) as runner:
-        runner.run(tell())
+        runner.run(send())
 
 
 async def test_a_killed_child_takes_its_family_along(
@@ -166,7 +166,7 @@ async def test_a_child_that_takes_too_much_memory_is_ended(
     async with start_worker(handlers, concurrency=1, max_memory_mb=most):
         params = {"megabytes": most, "path": str(tmp_path / "full")}
         row = await finished(db, await enqueue(db, "leak", params, max_attempts=1))
-        assert f"of {most} MB" in row["error_message"]
+        assert f"more than {most} MB" in row["error_message"]
         assert (await finished(db, await enqueue(db, "pid")))["status"] == "Complete"
 
 

@@ -269,7 +269,7 @@ async def test_a_worker_does_not_outlive_its_parts(
         await started.wait()
         getattr(worker, part)._task.cancel()
         await asyncio.wait_for(ended.wait(), 10)
-        with pytest.raises(ShiftbossError, match="has died"):
+        with pytest.raises(ShiftbossError, match="ended unexpectedly"):
             await asyncio.wait_for(worker.wait(), 20)
     row = await db.tasks.get(id)
     assert row is not None

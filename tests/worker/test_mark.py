@@ -42,10 +42,10 @@ async def test_a_task_that_is_claimed_ahead_has_not_started(
 
     await db.tasks.enqueue([NewTask(task_type="wait") for _ in range(3)])
     async with start_worker(handlers, concurrency=1) as worker:
-        worker._pace = 0.01  # as after many short tasks: it claims ahead
+        worker._capacity.pace = 0.01  # as after many short tasks: it claims ahead
 
         async def holds_several() -> bool:
-            worker._nudge()
+            worker._wake()
             return bool(worker._running) and bool(worker._inbox)
 
         await eventually(holds_several, timeout=30)

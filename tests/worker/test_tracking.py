@@ -112,7 +112,7 @@ async def test_a_role_without_privilege_is_told_apart_loudly(login: str) -> None
             tracker = Tracker(db)
             assert await tracker.start() is None
     assert [entry["log_level"] for entry in logs] == ["error"]
-    assert "may not see" in logs[0]["event"]
+    assert "has no access" in logs[0]["event"]
 
 
 async def test_a_role_with_too_little_privilege_works_on_without_tracking(

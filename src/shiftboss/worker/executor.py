@@ -49,7 +49,7 @@ Stop = Literal["cancel", "timeout", "stop", "lost"]
 MAX_RESULT = 16 * 1024 * 1024
 UNKNOWN_DELAY = 30.0
 #: Seconds that a cancelled coroutine has to end. After that it is abandoned.
-MOMENT = 2.0
+STOP_SECONDS = 2.0
 
 
 class Attempt:
@@ -150,7 +150,7 @@ class Executor:
         # A task cancelled before its first step never reaches `_end`, and one that swallows CancelledError
         # never finishes. Report both here.
         handle.add_done_callback(lambda _: self._on_stopped(attempt, self._verdict(attempt)))
-        handle.get_loop().call_later(MOMENT, self._abandon, attempt, handle)
+        handle.get_loop().call_later(STOP_SECONDS, self._abandon, attempt, handle)
 
     def _abandon(self, attempt: Attempt, handle: asyncio.Task[None]) -> None:
         if not handle.done():

@@ -125,7 +125,7 @@ class OpenEnvironment:
     async def through(
         self, context: Context, name: str, invoke: Callable[[], Awaitable[Outcome]], encode: Encode
     ) -> Outcome:
-        """Run an attempt inside all middleware and return its outcome. The first declared one is outermost."""
+        """Run an attempt inside all middleware. The first declared middleware is the outermost."""
         ended: list[tuple[Any, Outcome]] = []
 
         async def innermost() -> Any:

@@ -1,4 +1,4 @@
-"""A worker: claims ahead, runs up to its concurrency, reports in batches, whatever its source."""
+"""A worker: claims tasks from its source, runs them, and reports in batches."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 import random
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,11 +19,13 @@ from shiftboss.model.settings import WorkerSettings
 from shiftboss.model.task import Cancelled, Claimed, Outcome, Postpone, Report
 from shiftboss.model.worker import Member, Orders
 from shiftboss.worker import blocked
+from shiftboss.worker.capacity import Capacity
 from shiftboss.worker.counters import Counters
-from shiftboss.worker.executor import MOMENT, Attempt, Executor
+from shiftboss.worker.executor import STOP_SECONDS, Attempt, Executor, Stop
 from shiftboss.worker.handlers import Handlers
 from shiftboss.worker.heart import Heart
 from shiftboss.worker.hooks import Ended, Hooks, Joined, Left, Started
+from shiftboss.worker.inbox import Inbox
 from shiftboss.worker.limits import Limits
 from shiftboss.worker.logs import LogWriter
 from shiftboss.worker.mark import Mark
@@ -41,12 +42,9 @@ if TYPE_CHECKING:
 
 log = get_logger(__name__)
 
-AHEAD_SECONDS = 0.1
-HOARD_SECONDS = 1.0
-
 
 class Worker(Service):
-    """Runs until stopped or drained. `stop` gives back what does not end within the grace time."""
+    """Runs tasks until it is stopped or drained. On `stop`, tasks have the grace time to finish."""
 
     def __init__(
         self,
@@ -62,8 +60,10 @@ class Worker(Service):
         mark: Mark | None = None,
         on_blocked: Callable[[str], None] | None = None,
     ) -> None:
-        """`on_blocked` hears, in another thread, that the event loop is blocked, after that was reported: end
-        the process there, since nothing else can stop the handler that blocks it."""
+        """`on_blocked` is called in another thread after a block of the event loop has been reported.
+
+        It should end the process, because nothing else can stop the handler.
+        """
         super().__init__()
         self._source, self._member = source, member
         self._settings = settings or WorkerSettings()
@@ -97,7 +97,7 @@ class Worker(Service):
             lease_seconds=self._settings.lease_seconds,
             leases=self._leases,
             usage=self._usage,
-            on_orders=self._obey,
+            on_orders=self._follow,
             on_lost=self._abandon,
         )
         self._watchdog = Watchdog(
@@ -105,18 +105,16 @@ class Worker(Service):
         )
         self._on_blocked = on_blocked
         self._parts: tuple[Service, ...] = (self._outbox, self._progress, self._heart, self._logs)
-        self._inbox: deque[tuple[Claimed, float]] = deque()
+        self._inbox = Inbox(self._outbox)
         self._space = asyncio.Event()
         self._executor.batches.on_room = self._space.set
         self._engine = engine
+        self._capacity = Capacity(self._settings, self.limits, self._executor, engine)
         if engine is not None:
             engine.on_room = self._space.set
         self._idle = asyncio.Event()
         self._paused = False
         self._draining = False
-        self._held_back: str | None = None
-        self._pace: float | None = None
-        self._claimed = self._idle_looks = 0
         self._broken: str | None = None
 
     @property
@@ -125,31 +123,31 @@ class Worker(Service):
 
     @property
     def current(self) -> list[Claimed]:
-        """What runs now."""
+        """The running tasks."""
         return [attempt.task for attempt in self._running.values()]
 
     def pause(self, paused: bool) -> None:
-        """Finish what is in hand, claim nothing new; or go on."""
+        """Stop claiming, or continue. Running tasks are not affected."""
         if paused != self._paused:
             self._paused = paused
             log.info("paused" if paused else "resumed", worker_id=self.id)
-            self._nudge()
+            self._wake()
 
     def drain(self) -> None:
-        """Finish what is in hand, then end."""
+        """Finish all claimed tasks, then end."""
         if not self._draining:
             self._draining = True
             log.info("draining", worker_id=self.id, running=len(self._running))
-            self._nudge()
+            self._wake()
 
     async def run(self) -> None:
-        # Before joining: a new worker of their name gives back what former processes held.
+        # Before joining: when a worker of the same name joins, the tasks of former processes are given back.
         await self._outbox.redeliver(self.stopping)
         await self._executor.open()
         await when_up(lambda: self._source.join(self._member), self._mark.away, self.stopping)
         for part in self._parts:
             await part.start()
-            part.watch(self._break)
+            part.watch(self._on_part_ended)
         self._watchdog.start()
         self.hooks.emit(Joined(self.id))
         self.ready()
@@ -162,10 +160,10 @@ class Worker(Service):
             finally:
                 self._watchdog.stop()
         if self._broken is not None:
-            raise ShiftbossError(f"{self._broken} of this worker has died", hint="its log tells why")
+            raise ShiftbossError(f"{self._broken} of this worker has ended unexpectedly", hint="see its log")
 
     async def _until_done(self, claiming: asyncio.Task[None]) -> None:
-        """Until claiming ends, or a stop, which does not wait for a claim that hangs."""
+        """Wait until claiming ends or a stop is requested. A stop does not wait for a claim that hangs."""
         stop = asyncio.ensure_future(self.stopping.wait())
         try:
             await asyncio.wait({claiming, stop}, return_when=asyncio.FIRST_COMPLETED)
@@ -174,10 +172,10 @@ class Worker(Service):
         if claiming.done():
             claiming.result()
 
-    def _break(self, part: Service) -> None:
-        """Without one of its parts a worker would hold what it cannot finish, or work on what it lost."""
+    def _on_part_ended(self, part: Service) -> None:
+        """Stop: without this part, tasks could not be finished, or would run after their leases are lost."""
         self._broken = type(part).__name__
-        log.error("a part of this worker has died: stopping", part=self._broken, worker_id=self.id)
+        log.error("a part of the worker ended unexpectedly, stopping", part=self._broken, worker_id=self.id)
         self._abandon()
         self.request_stop()
 
@@ -188,109 +186,61 @@ class Worker(Service):
             if room <= 0:
                 await sleep(self._settings.poll_seconds, self._space)
                 self._space.clear()
-                self._return_hoard()
-                self._pump()
+                if self._inbox.stuck:
+                    self._capacity.pace = None
+                    self._inbox.give_back("claimed ahead, but its worker was busy")
+                self._start_tasks()
                 continue
             self._source.arrived.clear()
             try:
                 claimed = await self._source.claim(room)
             except Exception as error:
-                odd = not isinstance(error, ShiftbossError)
-                log.warning("could not claim", reason=str(error), exc_info=odd)
+                unexpected = not isinstance(error, ShiftbossError)
+                log.warning("cannot claim tasks", reason=str(error), exc_info=unexpected)
                 await sleep(backoff.next(), self.stopping)
                 continue
             backoff.reset()
-            if any(task.crashes for task in claimed):
-                claimed = self._one_suspect(claimed)
-            now = time.monotonic()
-            self._inbox.extend((task, now) for task in claimed)
+            accepted = self._inbox.accept(claimed)
             if self.stopping.is_set() or self._heart.lost:
-                self._give_back("its worker stopped while it was claimed")
-            self._pump()
-            self._drain_if_enough(len(claimed))
-            if claimed and len(claimed) < room:
-                await asyncio.sleep(0)  # nothing hurries but these: let them start before the next look
-            if not claimed:
+                self._inbox.give_back("its worker stopped while it was claimed")
+            self._start_tasks()
+            if self._capacity.is_done(accepted, bool(self._running or self._inbox)):
+                self.drain()
+            if 0 < accepted < room:
+                await asyncio.sleep(0)  # let these start before the next claim
+            if not accepted:
                 await sleep(self._settings.poll_seconds * random.uniform(0.9, 1.1), self._source.arrived)
 
-    def _drain_if_enough(self, found: int) -> None:
-        """End where the settings say so. One empty claim proves nothing: coordinators send when they like."""
-        self._claimed += found
-        self._idle_looks = 0 if found or self._running or self._inbox else self._idle_looks + 1
-        idle = self._settings.exit_when_empty and self._idle_looks > 1
-        if idle or (self._settings.max_tasks is not None and self._claimed >= self._settings.max_tasks):
-            self.drain()
-
-    def _nudge(self) -> None:
-        """End whatever the claiming waits for: it looks at its orders again."""
+    def _wake(self) -> None:
+        """Wake the claim loop, so that it checks its state again."""
         self._space.set()
         self._source.arrived.set()
 
     def request_stop(self) -> None:
         super().request_stop()
-        self._source.orders.set()  # the next beat says so, at once
-        self._nudge()
-
-    def _ahead(self) -> int:
-        """How many to claim beyond what can run now: a tenth of a second's work, none if tasks are slow."""
-        if self._pace is None or self._engine is not None:
-            return 0
-        return min(
-            self._settings.batch, int(self._settings.concurrency * AHEAD_SECONDS / max(self._pace, 1e-6))
-        )
+        self._source.orders.set()  # report it with a beat at once
+        self._wake()
 
     def _room(self) -> int:
-        """How many to claim now; 0 while there is enough at hand or a reason not to."""
+        """Return how many tasks to claim now."""
         if self._paused or self._heart.lost or len(self._outbox) > 4 * self._settings.batch:
             return 0
-        if self._suspecting():
+        if self._holds_suspect():
             return 0
-        self._held_back = self.limits.exceeded()
-        if self._held_back is not None:
-            return 0
-        left = self._settings.batch
-        if self._settings.max_tasks is not None:
-            left = min(left, self._settings.max_tasks - self._claimed)
-        if self._engine is not None:
-            room = self._engine.room(len(self._running) + len(self._inbox))
-            self._held_back = self._engine.full() if room <= 0 else None
-            return min(room, left)
-        ahead = self._ahead()
-        room = self._executor.free(len(self._running), self._settings.concurrency) + ahead - len(self._inbox)
-        return min(room, left) if room > ahead // 2 else 0
-
-    def _one_suspect(self, claimed: list[Claimed]) -> list[Claimed]:
-        """At most one task that was in hand when a worker crashed, and that last: it starts when all others
-        are done and reported, so that nobody else is blamed if it kills this worker as well."""
-        suspects = [task for task in claimed if task.crashes]
-        for task in suspects[1:]:
-            self._outbox.put(Report(task, Postpone(1.0, "its worker crashed: waits to run alone"), 0.0))
-        return [task for task in claimed if not task.crashes] + suspects[:1]
+        return self._capacity.room(len(self._running), len(self._inbox))
 
     def _alone(self) -> bool:
-        """Whether nothing else is in hand, here or on its way, that a crash could be blamed on."""
+        """Whether this worker holds no other task, so that a suspect can run alone."""
         for task in self._source.hold():
             self._outbox.put(Report(task, Postpone(0, "its worker runs another task alone"), 0.0))
         return not self._running and not len(self._outbox)
 
-    def _suspecting(self) -> bool:
-        """Does a suspect wait for its turn, or run?"""
+    def _holds_suspect(self) -> bool:
         if self._inbox:
-            return self._inbox[-1][0].crashes > 0
+            return self._inbox.has_suspect
         return len(self._running) == 1 and next(iter(self._running.values())).task.crashes > 0
 
-    def _return_hoard(self) -> None:
-        """Tasks that were claimed ahead and are stuck behind slow ones go back, for others to take."""
-        if self._inbox and time.monotonic() - self._inbox[0][1] > HOARD_SECONDS and not self._suspecting():
-            self._pace = None
-            self._give_back("claimed ahead, but its worker was busy")
-
-    def _give_back(self, reason: str) -> None:
-        while self._inbox:
-            task, _ = self._inbox.pop()
-            self._outbox.put(Report(task, Postpone(0, reason), 0.0))
-
-    def _pump(self) -> None:
+    def _start_tasks(self) -> None:
         loop = asyncio.get_running_loop()
         while self._inbox:
             task, since = self._inbox[0]
@@ -319,11 +269,12 @@ class Worker(Service):
 
     def _end(self, attempt: Attempt, outcome: Outcome, seconds: float) -> None:
         if self._running.pop(attempt.task.lease, None) is None:
-            return  # it was given up before
+            return  # it was abandoned
         self._progress.forget(attempt.task.lease)
         self._logs.capture.end(attempt.task.lease)
         tracing.end(attempt.span, outcome)
-        self._pace = seconds if self._pace is None else self._pace + 0.1 * (seconds - self._pace)
+        pace = self._capacity.pace
+        self._capacity.pace = seconds if pace is None else pace + 0.1 * (seconds - pace)
         report = Report(attempt.task, outcome, seconds)
         if attempt.stopped != "lost":
             self.counters.add(report)
@@ -331,13 +282,11 @@ class Worker(Service):
         if self.hooks:
             self.hooks.emit(Ended(report))
         if self._executor.abandoned >= self._settings.max_abandoned and not self._draining:
-            log.error(
-                "too many handlers went on after their time: ending", abandoned=self._executor.abandoned
-            )
+            log.error("too many abandoned handlers, draining", abandoned=self._executor.abandoned)
             self.drain()
         if self._inbox:
-            self._pump()
-        if not self._space.is_set() and len(self._inbox) <= self._ahead() // 2:
+            self._start_tasks()
+        if not self._space.is_set() and len(self._inbox) <= self._capacity.ahead() // 2:
             self._space.set()
         if not self._running:
             self._idle.set()
@@ -352,11 +301,12 @@ class Worker(Service):
             "goroutine_count": len(asyncio.all_tasks()) + threading.active_count(),
             "abandoned": self._executor.abandoned,
         }
-        return usage | ({"held_back": self._held_back} if self._held_back else {})
+        held_back = self._capacity.held_back
+        return usage | ({"held_back": held_back} if held_back else {})
 
-    def _obey(self, orders: Orders) -> None:
+    def _follow(self, orders: Orders) -> None:
         if not orders.known:
-            log.error("the fleet does not know this worker any more: stopping", worker_id=self.id)
+            log.error("this worker is not registered any more, stopping", worker_id=self.id)
             self._abandon()
             self.request_stop()
             return
@@ -369,25 +319,26 @@ class Worker(Service):
         if orders.draining:
             self.drain()
 
-    def _stop_one(self, lease: int, why: Any) -> None:
+    def _stop_one(self, lease: int, why: Stop) -> None:
         attempt = self._running.get(lease)
         if attempt is not None:
             self._executor.stop(attempt, why)
             return
-        for entry in list(self._inbox):
-            if entry[0].lease == lease:
-                self._inbox.remove(entry)
-                if why == "cancel":
-                    self._outbox.put(Report(entry[0], Cancelled(), 0.0))
+        task = self._inbox.take(lease)
+        if task is not None and why == "cancel":
+            self._outbox.put(Report(task, Cancelled(), 0.0))
 
     def _abandon(self) -> None:
-        """Our leases may be gone: end all work, report none of it."""
+        """Stop all tasks without reports, because the leases may be lost."""
         self._inbox.clear()
         for attempt in list(self._running.values()):
             self._executor.stop(attempt, "lost")
 
     def _blocked(self, block: Blocked) -> None:
-        """In the watchdog's thread. A spool of its own: the event loop may come back at any moment."""
+        """Report a blocked event loop. Runs in the watchdog's thread.
+
+        It uses a separate spool, because the event loop may continue at any time.
+        """
         log.error(blocked.explain(block), worker_id=self.id)
         waiting = [task for task, _ in list(self._inbox)]
         reports = [*self._outbox.reports(), *blocked.verdict(block, list(self._running.values()), waiting)]
@@ -399,32 +350,32 @@ class Worker(Service):
 
     async def _finish(self, claiming: asyncio.Task[None]) -> None:
         if not self._draining:
-            self._give_back("its worker stopped")
-        await self._rest(
+            self._inbox.give_back("its worker stopped")
+        await self._wait_until_idle(
             None if self._draining and not self.stopping.is_set() else self._settings.grace_seconds
         )
-        # What a claim under way brings goes back as well; one that hangs is left behind.
-        await asyncio.wait({claiming}, timeout=MOMENT)
-        self._give_back("its worker stopped")
+        # Give back the tasks of a pending claim as well, but do not wait for a claim that hangs.
+        await asyncio.wait({claiming}, timeout=STOP_SECONDS)
+        self._inbox.give_back("its worker stopped")
         for attempt in list(self._running.values()):
             self._executor.stop(attempt, "stop")
-        await self._rest(MOMENT + 1.0)
-        # First of all the results: the parent process may not wait much longer.
+        await self._wait_until_idle(STOP_SECONDS + 1.0)
+        # Deliver the results first: the supervisor may not wait much longer.
         await self._outbox.flush(4.0)
         await asyncio.gather(*(part.stop() for part in self._parts))
         await self._executor.close()
-        claiming.cancel()  # after the leave it would take what was just given back
-        await asyncio.wait({claiming}, timeout=MOMENT)
+        claiming.cancel()  # after `leave` it would claim the tasks that were just given back
+        await asyncio.wait({claiming}, timeout=STOP_SECONDS)
         try:
             await self._source.leave()
         except ShiftbossError as error:
-            log.warning("could not unregister", reason=error.message)
+            log.warning("cannot unregister", reason=error.message)
         if self._spool is not None:
             self._spool.close()
         self.hooks.emit(Left(self.id))
 
-    async def _rest(self, seconds: float | None) -> None:
-        """Until nothing runs, or the time is over; a stop ends a drain's patience."""
+    async def _wait_until_idle(self, seconds: float | None) -> None:
+        """Wait until no task runs or the time is over. If a stop interrupts a drain, use the grace time."""
         ends = None if seconds is None else time.monotonic() + seconds
         while self._running or (self._draining and self._inbox):
             self._idle.clear()
