@@ -56,13 +56,13 @@ async def test_runs(db: Database, cli: Any) -> None:
     code, id, _ = await cli("runs", "start", "verify", "--city", "delft", "--limit", "5")
     assert code == 0
     code, again, err = await cli("runs", "start", "verify", "--city", "delft", "--limit", "5")
-    assert (code, again, err) == (0, id, "the same job is under way already")
+    assert (code, again, err) == (0, id, "the same job is already pending or running")
     assert "verify" in (await cli("runs", "list"))[1]
     assert "{'limit': 5}" in (await cli("runs", "show", id))[1]
     assert await cli("runs", "cancel", id) == (0, "cancelled", "")
     code, out, _ = await cli("runs", "watch", id)
     assert (code, "cancelled: by cli:" in out) == (1, True)
-    assert (await cli("runs", "watch"))[1].startswith("no run is active")
+    assert (await cli("runs", "watch"))[1].startswith("no active runs")
     code, new, _ = await cli("runs", "retry", id)
     assert (code, new != id) == (0, True)
     assert (await cli("runs", "cancel", id))[0] == 4

@@ -118,7 +118,7 @@ async def test_a_source_that_fails_says_so(perform: Perform, site: Site, tmp_pat
         await perform("discovery", "delft", source=site.page("/busy", 503))
     with pytest.raises(SourceTrouble, match="neither"):
         await perform("discovery", "delft", source=site.page("/odd", body=b"[]"))
-    with pytest.raises(UsageError, match="is no file below"):
+    with pytest.raises(UsageError, match="is not a file below"):
         await perform("discovery", "delft", source=str(tmp_path / "missing.geojson"))
 
 

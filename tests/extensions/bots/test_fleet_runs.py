@@ -221,7 +221,7 @@ async def test_a_run_that_can_not_be_taken_says_why(
         with pytest.raises(UsageError, match=problem):
             await run_bot("discovery", args)
     await db.runs.cancel_run(run.id)
-    with pytest.raises(UsageError, match="is failed already"):
+    with pytest.raises(UsageError, match="is already failed"):
         await run_bot("discovery", ["--worker-run-id", str(run.id)])
     assert await db.places.count_places() == 0
 

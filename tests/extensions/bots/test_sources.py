@@ -56,8 +56,8 @@ async def test_an_order_reads_files_of_one_folder_only(tmp_path: Path) -> None:
         with pytest.raises(UsageError) as error:
             await asyncio.wait_for(look(name, source_dir=inside), 5)
         refused[name] = error.value.message.replace(repr(name), "?")
-    assert set(refused.values()) == {"? is no file below bots.source_dir"}, "no answer tells what exists"
-    with pytest.raises(UsageError, match="is no file below"):
+    assert set(refused.values()) == {"? is not a file below bots.source_dir"}, "no answer tells what exists"
+    with pytest.raises(UsageError, match="is not a file below"):
         await look(str(SAMPLE))
     assert await look(None, source=str(SAMPLE)), "the owner of the settings names any file"
 

@@ -423,7 +423,7 @@ async def test_a_row_of_too_many_chunks_is_told(
     await work(db, steered)
     assert (await chunks(db)).keys() == {1, 3}
     [error] = await db.vectorizers.errors(id)
-    assert "10 chunks, at most 5" in error["reason"]
+    assert "10 chunks exceed the maximum of 5" in error["reason"]
 
 
 async def test_a_lock_on_the_target_costs_no_row_a_try(db: Database, steered: Steered) -> None:

@@ -1,4 +1,4 @@
-"""Agents of pydantic-ai as durable tasks: `pip install 'shiftboss[agents]'`."""
+"""Runs pydantic-ai agents as durable tasks: `pip install 'shiftboss[agents]'`."""
 
 from shiftboss.extensions.agents.durability import ShiftbossDurability
 

@@ -1,4 +1,4 @@
-"""A capability for agents of pydantic-ai: model requests and tool calls become steps of their task."""
+"""A capability for pydantic-ai agents that turns model requests and tool calls into steps of the task."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ from shiftboss.worker.context import Context, current
 
 
 class StepTerms(NamedTuple):
-    """How a request or a tool call is tried, as `ctx.step` takes it."""
+    """The retry and timeout of a model request or tool call, as in `ctx.step`."""
 
     retry: StepRetry | int | None = None
     timeout: timedelta | float | None = None
 
 
 class ShiftbossDurability(BaseDurabilityCapability[AgentDepsT]):
-    """`Agent(model, name="...", capabilities=[ShiftbossDurability()])`: durable when a task runs it.
+    """Makes an agent durable in tasks: `Agent(model, name="...", capabilities=[ShiftbossDurability()])`.
 
-    In the handler of a task, each request to the model and each tool call is a step: a later attempt gets its
-    recorded result. The text of the model goes to the stream of the task; `stream=False` turns that off, and
-    an `event_stream_handler` of your own takes its place. Outside of tasks the agent runs as usual.
+    In a task handler, each model request and tool call is a step, whose stored result later attempts reuse.
+    The text of the model is appended to the stream of the task, unless `stream` is False or you pass an
+    `event_stream_handler`. Outside tasks the agent runs as usual.
     """
 
     engine_spec = DurabilityEngineSpec(
@@ -68,7 +68,7 @@ class ShiftbossDurability(BaseDurabilityCapability[AgentDepsT]):
         model_step: StepTerms = StepTerms(),  # noqa: B008 - a tuple
         tool_step: StepTerms = StepTerms(),  # noqa: B008
     ) -> None:
-        """`models` are those that a run may choose by key; the terms say how steps are tried."""
+        """`models` can be chosen by key for a run; `model_step` and `tool_step` set retries and timeouts."""
         handler = event_stream_handler or (emit_text if stream else None)
         super().__init__(models=models, event_stream_handler=handler, name=name)
         self._terms = RoleBasedOperationConfig(
@@ -77,7 +77,7 @@ class ShiftbossDurability(BaseDurabilityCapability[AgentDepsT]):
 
     @property
     def in_durable_context(self) -> bool:
-        """In a step, a run is part of that step."""
+        """Whether a task runs the agent; inside a step, the agent is part of that step."""
         return current.get() is not None and in_step.get() is None
 
     def get_default_run_id(self) -> str | None:
@@ -103,14 +103,14 @@ class StepBackend(JournalCallableOperationBackend[StepTerms]):
         config: StepTerms,
     ) -> object:
         if isinstance(operation_id, EventStreamHandlerId):
-            return await body()  # what it emits is taken back when the task runs again
+            return await body()  # not stored: its parts are discarded when the task runs again
         if isinstance(operation_id, ToolsetCallToolId):
             name += _call_id(cache_key)
         return await _context().step(name, body, retry=config.retry, timeout=config.timeout)
 
 
 async def emit_text(ctx: RunContext[Any], events: AsyncIterable[AgentStreamEvent]) -> None:
-    """Add the text of a model, as it comes, to the stream of the task."""
+    """Append the text of a model to the stream of the task as it arrives."""
     async for event in events:
         text = ""
         if isinstance(event, PartStartEvent) and isinstance(event.part, TextPart):
@@ -131,7 +131,7 @@ def _context() -> Context:
 
 
 def _call_id(cache_key: tuple[object, ...]) -> str:
-    """The model numbers its tool calls: calls that run side by side keep their names in any order."""
+    """Return the id of a tool call, so that concurrent calls get the same step names in any order."""
     run = next((part for part in cache_key if isinstance(part, RunContext)), None)
     return f" {run.tool_call_id}" if run is not None and run.tool_call_id else ""
 
@@ -140,5 +140,5 @@ _runs: WeakKeyDictionary[Context, count[int]] = WeakKeyDictionary()
 
 
 def _next_run(ctx: Context) -> str:
-    """The same for the first, second ... run of an agent in every attempt of a task."""
+    """Return a run id that depends only on the number of previous runs in this attempt."""
     return f"{ctx.id}:{next(_runs.setdefault(ctx, count(1)))}"

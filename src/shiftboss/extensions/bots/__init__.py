@@ -1,4 +1,4 @@
-"""An application: bots, which are long jobs over a directory of places, and bots of your own."""
+"""An application: bots, long jobs that maintain a directory of places, and a decorator for other bots."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ extension = Extension(
     families={"places": f"{__name__}.places:Places"},
     handlers=(f"{__name__}.app:handlers",),
     commands={
-        "bot": Command(f"{__name__}.cli:app", "run a bot here and now: shiftboss bot discovery", "admin"),
+        "bot": Command(f"{__name__}.cli:app", "run a bot in the foreground", "admin"),
         "runs start": Command(f"{__name__}.runs_cli:start", "start a run of a bot", "admin", open=True),
-        "runs retry": Command(f"{__name__}.runs_cli:retry", "try an ended run again", "admin"),
+        "runs retry": Command(f"{__name__}.runs_cli:retry", "retry a run that has ended", "admin"),
     },
     pages=(f"{__name__}.page:PAGES",),
     routes=(f"{__name__}.runs_api:router", f"{__name__}.api:router"),
@@ -32,7 +32,7 @@ extension = Extension(
 
 
 def __getattr__(name: str) -> Any:
-    # Loaded on first use, so that `python -m …bots.discovery` does not import itself twice.
+    # Import lazily, so that `python -m …bots.discovery` does not import itself twice.
     if name == "bot":
         from shiftboss.extensions.bots.registry import bot
 

@@ -1,4 +1,4 @@
-"""The places directory that the bots keep."""
+"""HTTP API of the directory of places."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def places(
     after: UUID | None = None,
     limit: Limit = 50,
 ) -> list[Place]:
-    """Places by id; `after` is the id of the last one shown."""
+    """List places in order of id. `after` is the last id of the previous page."""
     rows = await admin.db.family(Places).list_places(
         city=city, category=category, status=status, after=after, limit=limit
     )

@@ -1,4 +1,4 @@
-"""Workers that run bots and nothing else: `shiftboss worker shiftboss.extensions.bots.app:handlers`."""
+"""Handlers for workers that run only bots: `shiftboss worker shiftboss.extensions.bots.app:handlers`."""
 
 from shiftboss.extensions.bots.handlers import bot_handlers
 

@@ -1,4 +1,4 @@
-"""The keys that a run may name: cities and categories, from YAML files that are re-read when they change."""
+"""Cities and categories for runs, from YAML files that are read again when they change."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class _Stamp(NamedTuple):
 
 
 class Book(Generic[EntryT]):
-    """One file with one top-level mapping. When it breaks, the last good one stays; `error` says why."""
+    """A file with one top-level mapping. While it is invalid, the last valid version applies; see `error`."""
 
     def __init__(self, path: Path, heading: str, kind: type[EntryT]) -> None:
         self.path = path
@@ -68,7 +68,7 @@ class Book(Generic[EntryT]):
         self._entries: dict[str, EntryT] | None = None
 
     def entries(self) -> dict[str, EntryT]:
-        """By key. Looks at the file's stamp each time, reads it only when that changed."""
+        """Return the entries by key, after reading the file again if its size or time has changed."""
         try:
             self._refresh()
             self.error = None
@@ -76,7 +76,7 @@ class Book(Generic[EntryT]):
             if self._entries is None:
                 raise
             if error.message != self.error:
-                log.error("configuration is broken, the last good one stays in force", reason=error.message)
+                log.error("invalid configuration, keeping the last valid one", reason=error.message)
             self.error = error.message
         assert self._entries is not None
         return self._entries
@@ -85,7 +85,9 @@ class Book(Generic[EntryT]):
         try:
             found = self.path.stat()
         except OSError as error:
-            raise ConfigError(f"{self.path} cannot be read: {error.strerror}") from error
+            raise ConfigError(
+                f"cannot read {self.path}: {error.strerror}", hint="check bots.config_dir"
+            ) from error
         stamp = _Stamp(found.st_mtime_ns, found.st_size)
         if stamp != self._stamp:
             self._entries = self._read()
@@ -95,7 +97,7 @@ class Book(Generic[EntryT]):
         try:
             document = yaml.safe_load(self.path.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-            raise ConfigError(f"{self.path} is not YAML: {' '.join(str(error).split())}") from error
+            raise ConfigError(f"{self.path} is not valid YAML: {' '.join(str(error).split())}") from error
         mapping = document.get(self._heading) if isinstance(document, dict) else None
         if not isinstance(mapping, dict) or not mapping:
             raise ConfigError(f"{self.path} has no mapping `{self._heading}:`")
@@ -113,7 +115,7 @@ class Book(Generic[EntryT]):
 
 
 class Catalog:
-    """`catalog.cities` and `catalog.categories`, as the files are now."""
+    """The current cities and categories."""
 
     def __init__(self, folder: Path | None = None) -> None:
         folder = folder or _default_folder()
@@ -130,12 +132,12 @@ class Catalog:
 
     @property
     def errors(self) -> list[str]:
-        """What is wrong with the files that are out of force."""
+        """The errors of files that are invalid now."""
         return [book.error for book in (self._cities, self._categories) if book.error]
 
 
 def _default_folder() -> Path:
-    """`config` where the command was started, else the one in the package."""
+    """Return `./config` if it has both files, else the folder in the package."""
     here = Path("config").resolve()
     if (here / "cities.yml").is_file() and (here / "categories.yml").is_file():
         return here

@@ -1,4 +1,4 @@
-"""What is checked of a place, and what follows from it."""
+"""Checks the data of a place and decides its status."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _RULE = re.compile(rf'(?:{_MONTHS}\s?)?(?:{_DAYS}\s?)?(?:{_TIMES}|off|closed|24/
 
 
 async def examine(place: dict[str, Any], city: City | None, web: Web | None) -> tuple[str, Checks]:
-    """The status that a place deserves, and why."""
+    """Return the new status of a place, and the results of its checks."""
     checks: Checks = {
         "coordinates": coordinates(city, place["lat"], place["lon"]),
         "address": address(place["address"]),
@@ -34,7 +34,7 @@ async def examine(place: dict[str, Any], city: City | None, web: Web | None) -> 
 
 
 def decide(checks: Checks) -> str:
-    """Rejected if it is elsewhere or two things are wrong; verified if nothing is and it can be reached."""
+    """Return rejected if it is outside the city or has two errors, verified if it can be reached."""
     verdicts = {name: check["verdict"] for name, check in checks.items()}
     wrong = [name for name, verdict in verdicts.items() if verdict == "bad"]
     if "coordinates" in wrong or len(wrong) >= 2:
@@ -45,7 +45,7 @@ def decide(checks: Checks) -> str:
 
 def coordinates(city: City | None, lat: float, lon: float) -> dict[str, str]:
     if city is None:
-        return _check("unknown", "its city is not configured")
+        return _check("unknown", "the city is not configured")
     return _check("ok") if city.contains(lat, lon) else _check("bad", f"outside {city.name}")
 
 
@@ -53,7 +53,7 @@ def address(text: str | None) -> dict[str, str]:
     if not text:
         return _check("missing")
     fine = re.search(r"[^\W\d_]{2}", text) and re.search(r"\d", text)
-    return _check("ok") if fine else _check("bad", "needs a street and a number")
+    return _check("ok") if fine else _check("bad", "has no street or no number")
 
 
 def phone(text: str | None) -> dict[str, str]:
@@ -64,14 +64,12 @@ def phone(text: str | None) -> dict[str, str]:
 
 
 def opening_hours(text: str | None) -> dict[str, str]:
-    """OpenStreetMap's notation, as far as shops use it."""
+    """Check the common subset of OpenStreetMap's notation."""
     if not text:
         return _check("missing")
     rules = [rule.strip() for rule in re.split(r";|\|\|", text) if rule.strip()]
     wrong = next((rule for rule in rules if not _RULE.fullmatch(rule)), None)
-    return (
-        _check("ok") if rules and wrong is None else _check("bad", f"cannot be read: {wrong or text}"[:200])
-    )
+    return _check("ok") if rules and wrong is None else _check("bad", f"invalid: {wrong or text}"[:200])
 
 
 async def website(url: str | None, web: Web) -> dict[str, str]:

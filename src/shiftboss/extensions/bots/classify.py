@@ -1,4 +1,4 @@
-"""Classify: assigns categories with confidence through the AI engine."""
+"""The bot `classify`: assigns categories through the AI engine."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ class ClassifyParams(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     limit: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
-        default=1000, description="Most places to look at"
+        default=1000, description="Maximum number of places"
     )
     min_confidence: Annotated[float, Field(ge=0, le=1)] = Field(
-        default=0.2, description="Below this confidence a place keeps its category"
+        default=0.2, description="Below this confidence, a place keeps its category"
     )
-    again: bool = Field(default=False, description="Classify places again that have been classified before")
+    again: bool = Field(default=False, description="Also classify places that are classified already")
 
 
 @bot("classify")
 async def classify(run: Run, params: ClassifyParams) -> None:
-    """Assign a category with its confidence to each place, by what is known of it."""
-    from shiftboss.extensions.ai.engine import AI  # here: who only starts runs need not load the SDKs
+    """Assign each place a category, with the confidence in it."""
+    from shiftboss.extensions.ai.engine import AI  # local import: processes that only start runs need no SDKs
 
     labels = {category.key: category.description for category in run.catalog.categories.values()}
     async with await AI.open(AISettings.of(run.settings), run.db) as ai:
@@ -61,7 +61,7 @@ async def _ask(ai: AI, place: dict[str, Any], labels: dict[str, str]) -> tuple[s
 
 
 def describe(place: dict[str, Any]) -> str:
-    """What a reader would go by: the name, and the tags in words."""
+    """Describe a place by its name and tags."""
     tags = ", ".join(f"{key} {value}".replace("_", " ") for key, value in place["tags"].items())
     return f"{place['name']}. {tags}" if tags else str(place["name"])
 

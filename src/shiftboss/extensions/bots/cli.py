@@ -1,4 +1,4 @@
-"""`shiftboss bot`: a bot in the foreground."""
+"""`shiftboss bot`: run a bot in the foreground."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ app = typer.Typer(add_completion=False)
 )
 def bot(
     ctx: typer.Context,
-    name: Annotated[str, typer.Argument(help="discovery, classify, verify, monitor, or one of yours")] = "",
+    name: Annotated[str, typer.Argument(help="discovery, classify, verify, monitor, or your own")] = "",
 ) -> None:
-    """Carry out a bot here and now, anonymously or as the run that --worker-run-id names."""
+    """Run a bot in the foreground, without a record or as the run given by --worker-run-id."""
     from shiftboss.extensions.bots.command import main, overview
 
     if not name or name.startswith("-"):

@@ -1,4 +1,4 @@
-"""A bot in the foreground: anonymous, or as the run that `--worker-run-id` names."""
+"""Runs a bot in the foreground, without a record or as the run given by `--worker-run-id`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from shiftboss.worker.source import DatabaseSource
 
 
 def main(name: str, argv: Sequence[str] | None = None) -> int:
-    """Run one command line; the exit code."""
+    """Run a bot with command line arguments, and return the exit code."""
     configure_logs("warning")
     try:
         return asyncio.run(run_bot(name, list(sys.argv[1:] if argv is None else argv)))
@@ -47,7 +47,6 @@ def main(name: str, argv: Sequence[str] | None = None) -> int:
 
 
 async def run_bot(name: str, argv: list[str]) -> int:
-    """Carry it out here and now."""
     options, params = parse(name, argv)
     settings = Settings.load()
     catalog = Catalog(BotsSettings.of(settings).config_dir)
@@ -63,7 +62,7 @@ async def run_bot(name: str, argv: list[str]) -> int:
 
 
 def overview() -> str:
-    """Which bots there are and what they take."""
+    """Return a text with all bots and their parameters."""
     lines = [
         "Usage: shiftboss bot NAME [--city KEY] [--category KEY] [--worker-run-id ID] [--PARAMETER VALUE]...",
         "",
@@ -76,25 +75,25 @@ def overview() -> str:
 
 
 def parse(name: str, argv: list[str]) -> tuple[argparse.Namespace, dict[str, Any]]:
-    """The options that every bot has, and the rest as its parameters: `--limit 5` is {"limit": 5}."""
+    """Return the common options and the bot's parameters: `--limit 5` is {"limit": 5}."""
     parser = argparse.ArgumentParser(
-        prog=f"shiftboss bot {name}", epilog="Other options are the bot's own parameters, like --limit 200."
+        prog=f"shiftboss bot {name}", epilog="Other options are parameters of the bot, like --limit 200."
     )
-    parser.add_argument("--city", help="a key of cities.yml; none: all")
-    parser.add_argument("--category", help="a key of categories.yml; none: all")
-    parser.add_argument("--worker-run-id", help="the run whose row is to be kept; none: nothing is recorded")
+    parser.add_argument("--city", help="a key of cities.yml; default: all")
+    parser.add_argument("--category", help="a key of categories.yml; default: all")
+    parser.add_argument("--worker-run-id", help="a pending run to execute; default: nothing is recorded")
     options, rest = parser.parse_known_args(argv)
     return options, params_of(rest)
 
 
 def params_of(words: list[str]) -> dict[str, Any]:
-    """`--limit 5 --websites` as {"limit": 5, "websites": true}."""
+    """Parse `--limit 5 --websites` as {"limit": 5, "websites": true}."""
     params: dict[str, Any] = {}
     words = [part for word in words for part in (word.split("=", 1) if word.startswith("--") else [word])]
     while words:
         key = words.pop(0)
         if not key.startswith("--"):
-            raise UsageError(f"{key!r} is not an option", hint="parameters are given as --name value")
+            raise UsageError(f"{key!r} is not an option", hint="write parameters as --name value")
         value = words.pop(0) if words and not words[0].startswith("--") else "true"
         params[key.removeprefix("--").replace("-", "_")] = _value(value)
     return params
@@ -141,7 +140,7 @@ class _Terminal:
 
 
 async def _tracked(db: Database, settings: Settings, order: Order, given: Row) -> int:
-    """Join the fleet as a worker for this one run: killed, it would be noticed and the run end as failed."""
+    """Execute the run as a worker of the fleet, so that the run ends as failed if this process dies."""
     id: UUID = given["id"]
     task_id = await _pending(db, order, given)
     handlers = bot_handlers(settings)
@@ -159,14 +158,14 @@ async def _tracked(db: Database, settings: Settings, order: Order, given: Row) -
         canceller.cancel()
     run = await db.family(Runs).get(id)
     if run is None or run["status"] != "finished":
-        reason = run["error_message"] if run else "it is gone"
+        reason = run["error_message"] if run else "it was deleted"
         raise ShiftbossError(f"run {id} did not finish: {reason or (run and run['status'])}")
     print(orjson.dumps(run["counters"]).decode())
     return 0
 
 
 async def _cancel_on(interrupt: asyncio.Event, db: Database, id: UUID) -> None:
-    """Stopping the command stops the run; the fleet must not take it over."""
+    """Cancel the run when the command is interrupted, so that no worker takes it over."""
     await interrupt.wait()
     await db.family(Runs).cancel_run(id, "interrupted")
 
@@ -175,34 +174,36 @@ async def _run(db: Database, given: str) -> Row:
     try:
         id = UUID(given)
     except ValueError:
-        raise UsageError(f"{given!r} is not a run id", hint="`shiftboss runs list` shows them") from None
+        raise UsageError(
+            f"{given!r} is not a run id", hint="run `shiftboss runs list` to list runs"
+        ) from None
     run = await db.family(Runs).get(id)
     if run is None:
-        raise UsageError(f"there is no run {id}", hint="start one with `shiftboss runs start`, or by the API")
+        raise UsageError(f"there is no run {id}", hint="start one with `shiftboss runs start`")
     return run
 
 
 async def _pending(db: Database, order: Order, run: Row) -> UUID:
-    """The task of a pending run. The command line may say what the run left open, but not contradict it."""
+    """Return the task of a pending run. Arguments may complete the run, but not contradict it."""
     id, params = run["id"], order.stored()
     city = order.city.key if order.city else None
     category = order.category.key if order.category else None
     for name, value in {"bot": order.bot.name, "city": city, "category": category}.items():
         if value is not None and run[name] not in (None, value):
-            raise UsageError(f"run {id} is for {name} {run[name]}, not {value}")
+            raise UsageError(f"run {id} is for {name} {run[name]}, not {value}", hint=f"omit {name}")
     if params | run["params"] != params:
-        raise UsageError(f"run {id} has other parameters: {run['params']}", hint="leave them out")
+        raise UsageError(f"run {id} has other parameters: {run['params']}", hint="omit the parameters")
     task_id = (
         await db.family(Runs).amend_run(id, city, category, params) if run["status"] == "pending" else None
     )
     if task_id is None:
         now = await db.family(Runs).get(id) or run
-        raise UsageError(f"run {id} is {now['status']} already", hint=f"shiftboss runs retry {id}")
+        raise UsageError(f"run {id} is already {now['status']}", hint=f"run `shiftboss runs retry {id}`")
     return task_id
 
 
 class _OneTask(DatabaseSource):
-    """Gives the worker this one task, then nothing more."""
+    """A source with a single task."""
 
     worker: Worker
 

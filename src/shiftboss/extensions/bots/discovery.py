@@ -1,4 +1,4 @@
-"""Discovery: reads places of a city and category from a source and keeps the directory without doubles."""
+"""The bot `discovery`: reads places from a source and stores them without duplicates."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class DiscoveryParams(BaseModel):
     source: str | None = Field(
         default=None,
         max_length=2000,
-        description="An Overpass URL, or a GeoJSON file below bots.source_dir; empty: bots.source",
+        description="An Overpass URL, or a GeoJSON file below bots.source_dir; default: bots.source",
     )
     limit: Annotated[int, Field(ge=1, le=1_000_000)] | None = Field(
-        default=None, description="Most places per city"
+        default=None, description="Maximum number of places per city"
     )
 
 

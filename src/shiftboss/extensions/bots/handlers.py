@@ -1,6 +1,6 @@
-"""Bots as tasks: one handler per bot, for workers of the fleet.
+"""Task handlers of bots, one each.
 
-`shiftboss worker shiftboss.extensions.bots.app:handlers` runs them alone; an app takes them in with
+`shiftboss worker shiftboss.extensions.bots.app:handlers` runs them; an app includes them with
 `app.include(bot_handlers(settings))`.
 """
 
@@ -24,7 +24,7 @@ Counters = dict[str, dict[str, int]]
 
 
 def bot_handlers(settings: Settings | None = None) -> Handlers:
-    """Handlers of all bots: the shipped ones and those in the setting `bots.modules`."""
+    """Return the handlers of all bots: the built-in ones and those of the setting `bots.modules`."""
     settings = settings or Settings.load()
     bots, catalog = (
         load_bots(BotsSettings.of(settings).modules),
@@ -37,7 +37,7 @@ def bot_handlers(settings: Settings | None = None) -> Handlers:
 
 
 def handler_of(bot: Bot, bots: Bots, settings: Settings, catalog: Catalog) -> Handler:
-    """The handler that carries out one bot. One attempt: what a second one would hide, a run shows."""
+    """Return the handler of a bot. It has one attempt, so that failures are visible as failed runs."""
 
     async def handle(ctx: Context, **given: Any) -> Counters:
         try:
@@ -78,7 +78,7 @@ async def _perform(ctx: Context, order: Order, settings: Settings, catalog: Cata
 
 
 async def carry_out(run: Run, order: Order) -> Counters:
-    """Do the work; what was counted on the way is kept whatever the end."""
+    """Execute the bot and return its counters, which are also reported if it fails."""
     await run.flush(0)
     async with run.keeping_counters():
         await order.bot.carry_out(run, order.params)
@@ -87,7 +87,7 @@ async def carry_out(run: Run, order: Order) -> Counters:
 
 
 class _Task:
-    """A bot that was enqueued as a plain task shows its progress there."""
+    """Reports the progress of a bot that was enqueued as a plain task."""
 
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx

@@ -1,4 +1,4 @@
-"""Monitor: finds places that were not checked for long and checks them again."""
+"""The bot `monitor`: checks places again that have not been checked for some time."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class MonitorParams(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     stale_days: Annotated[float, Field(ge=0, le=36_500)] | None = Field(
-        default=None, description="Days since the last check; empty: the setting bots.stale_days"
+        default=None, description="Days since the last check; default: the setting bots.stale_days"
     )
     limit: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
-        default=200, description="Most places to look at"
+        default=200, description="Maximum number of places"
     )
-    websites: bool = Field(default=True, description="Check their websites as well")
+    websites: bool = Field(default=True, description="Also check websites")
 
 
 @bot("monitor")

@@ -1,4 +1,4 @@
-"""Operations on bots: start a run, try one again."""
+"""Operations on bots: start and retry runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class BotOperations(Audited):
-    """Start runs of bots; `bots` and `catalog` are what may be asked for."""
+    """Starts runs of the `bots`, for cities and categories of the `catalog`."""
 
     def __init__(self, db: Database, settings: Settings) -> None:
         super().__init__(db, settings)

@@ -1,4 +1,4 @@
-"""An order for a run: what was asked for, checked against the bots and the keys that there are."""
+"""Validates the bot, city, category and parameters of a run."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from shiftboss.model.errors import UsageError
 
 
 class UnknownKey(UsageError):
-    """A bot, city or category that nobody knows."""
+    """There is no bot, city or category with this key."""
 
     def __init__(self, field: str, value: str, allowed: Iterable[str]) -> None:
         known = sorted(allowed)
-        super().__init__(f"there is no {field} {value!r}", hint=f"allowed: {', '.join(known)}")
+        super().__init__(f"there is no {field} {value!r}", hint=f"choose one of: {', '.join(known)}")
         self.fields = [{"field": field, "value": value, "allowed": known}]
 
 
 class BadParams(UsageError):
-    """Parameters that do not fit the bot's schema."""
+    """The parameters do not satisfy the bot's schema."""
 
     def __init__(self, bot: str, errors: list[dict[str, str]]) -> None:
         self.fields = list(errors)
@@ -39,7 +39,7 @@ class Order:
     params: BaseModel
 
     def stored(self) -> dict[str, Any]:
-        """The parameters as they are kept: only those that were given."""
+        """Return the given parameters, without defaults."""
         return self.params.model_dump(mode="json", exclude_unset=True)
 
 
@@ -51,7 +51,7 @@ def check(
     category: str | None = None,
     params: dict[str, Any] | None = None,
 ) -> Order:
-    """The order, or an error that names the key and the allowed ones. Blank keys are none."""
+    """Return the validated order. Raises `UnknownKey` or `BadParams`; empty keys mean none."""
     name = bot.strip().lower()
     if name not in bots.by_name:
         raise UnknownKey("bot", bot, bots.by_name)
@@ -76,9 +76,9 @@ def check_params(bot: Bot, params: dict[str, Any]) -> BaseModel:
 
 
 def _find(field: str, key: str | None, entries: dict[str, Any]) -> Any:
-    word = (key or "").strip().lower()
-    if not word:
+    plain = (key or "").strip().lower()
+    if not plain:
         return None
-    if word not in entries:
+    if plain not in entries:
         raise UnknownKey(field, key or "", entries)
-    return entries[word]
+    return entries[plain]

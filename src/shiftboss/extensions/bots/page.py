@@ -1,4 +1,4 @@
-"""Runs of bots: start one, watch it, look back."""
+"""The pages of runs: start a run, watch it, and list past runs."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ STATES = {"pending": "waiting", "running": "running", "finished": "complete", "f
 
 
 def pace(context: Context) -> float:
-    """Often while any run is pending or running, seldom when all is quiet; changes are pushed anyway."""
+    """Return the refresh interval: short while a run is active. Changes are also pushed."""
     return ACTIVE if context["active"] else IDLE
 
 
 async def view(visit: Visit) -> Context:
     bot, status = visit.wanted("bot"), visit.wanted("status")
     if status not in (None, *STATES):
-        raise UsageError(f"there is no status {status!r}", hint=f"one of: {', '.join(STATES)}")
+        raise UsageError(f"there is no status {status!r}", hint=f"choose one of: {', '.join(STATES)}")
     db, admin = visit.admin.reads, visit.admin
     bots = list(admin.use(BotOperations).bots)
     chosen = next((one for one in bots if one.name == visit.wanted("run")), bots[0] if bots else None)
@@ -51,7 +51,7 @@ async def view(visit: Visit) -> Context:
 async def view_run(visit: Visit) -> Context:
     row = await visit.admin.db.family(Runs).get(parse_id(visit.params["id"], "run"))
     if row is None:
-        raise NotFound(f"there is no run {visit.params['id']}")
+        raise NotFound(f"there is no run {visit.params['id']}", hint="choose one from the list of runs")
     live = row["status"] in ("pending", "running")
     return {"run": row, "live": live, "active": live}
 
@@ -62,12 +62,12 @@ async def start(visit: Visit, form: Form) -> str:
     run = await visit.admin.use(BotOperations).start_run(
         visit.who, form.arg, form.text("city"), form.text("category"), params
     )
-    return f"{form.arg} is started" if run.created else f"the same run of {form.arg} is active already"
+    return f"{form.arg} started" if run.created else f"the same run of {form.arg} is already active"
 
 
 async def retry(visit: Visit, form: Form) -> str:
     run = await visit.admin.use(BotOperations).retry_run(visit.who, run_id(form))
-    return "A new run continues the work" if run.created else "The same run is active already"
+    return "a new run continues the work" if run.created else "the same run is already active"
 
 
 TEMPLATES = Path(__file__).parent / "templates"

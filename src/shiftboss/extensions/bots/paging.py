@@ -1,4 +1,4 @@
-"""The way through the directory that several bots take: by id, so that it can be taken up in the middle."""
+"""Iterates over places in order of id, so that a run can continue at its checkpoint."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ async def places_from_checkpoint(
     checked_before: datetime | None = None,
     unclassified: bool = False,
 ) -> AsyncIterator[dict[str, Any]]:
-    """Places one by one from the checkpoint on; the step after each is reported here."""
+    """Yield places after the checkpoint, and report a step after each."""
     wanted: dict[str, Any] = {
         "city": run.city.key if run.city else None,
         "category": run.category.key if run.category else None,

@@ -1,4 +1,4 @@
-"""The places directory: one method per SQL function of the same name."""
+"""The SQL functions of the directory of places, one method each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Places:
-    """Everything that can be asked of `places`."""
+    """Reads and writes the table `places`."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
@@ -24,7 +24,10 @@ class Places:
     async def sight_places(
         self, city: str, sightings: Sequence[dict[str, Any]], present: Sequence[str]
     ) -> dict[str, int]:
-        """Insert or update what a source shows; `present` are all source ids of the same extract."""
+        """Insert or update places from a source, and return the number of each outcome.
+
+        `present` has all source ids of the same extract.
+        """
         rows = await self._db.fetch(
             "SELECT * FROM shiftboss.sight_places(%s, %s, %s)", [city, Jsonb(list(sightings)), list(present)]
         )
@@ -36,7 +39,7 @@ class Places:
         )
 
     async def check_place(self, id: UUID, status: str, checks: dict[str, Any]) -> str | None:
-        """Store the outcome of the checks; the status before, None if the place is gone."""
+        """Store the results of the checks; return the previous status, or None if the place was deleted."""
         row = await self._db.fetch_one(
             "SELECT shiftboss.check_place(%s, %s, %s) AS was", [id, status, checks]
         )
@@ -53,7 +56,7 @@ class Places:
         unclassified: bool = False,
         limit: int = 100,
     ) -> list[Row]:
-        """By id, from `after` on."""
+        """Return places in order of id, after the id `after`."""
         return await self._db.fetch(
             "SELECT * FROM shiftboss.list_places(%s, %s, %s, %s, %s, %s, %s)",
             [city, category, status, after, checked_before, unclassified, limit],

@@ -1,4 +1,4 @@
-"""HTTP to public addresses only: each name is resolved once, checked, and connected to at that address."""
+"""Restricts HTTP to public addresses: each name is resolved once, and the checked address is used."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import httpx
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
-# IPv6 networks that lead to the IPv4 address in their last or middle bits.
+# IPv6 addresses that contain an IPv4 address in their last bits.
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
 
 class NotPublic(httpx.TransportError):
-    """The host is unknown or has an address inside a private network; which of the two is not told."""
+    """The host is unknown or has a private address. The error does not reveal which."""
 
 
 class PublicTransport(httpx.AsyncBaseTransport):
-    """Sends each request to the address that was checked, so that a second answer of DNS changes nothing."""
+    """Sends each request to the address that was checked, so that DNS cannot change it afterwards."""
 
     def __init__(self, inner: httpx.AsyncBaseTransport | None = None) -> None:
         self._inner = inner or httpx.AsyncHTTPTransport()
@@ -30,7 +30,7 @@ class PublicTransport(httpx.AsyncBaseTransport):
         pinned = httpx.Request(
             request.method,
             request.url.copy_with(host=str(address)),
-            headers=request.headers,  # with the Host header made from the name
+            headers=request.headers,  # the Host header has the name
             stream=request.stream,
             extensions={**request.extensions, "sni_hostname": name},
         )
@@ -41,7 +41,7 @@ class PublicTransport(httpx.AsyncBaseTransport):
 
 
 async def public_address(name: str) -> Address:
-    """An address of this host, if all that it has are public. Raises NotPublic."""
+    """Return an address of the host. Raises `NotPublic` unless all its addresses are public."""
     try:
         found = await asyncio.get_running_loop().getaddrinfo(
             name or "localhost", None, type=socket.SOCK_STREAM
@@ -55,7 +55,7 @@ async def public_address(name: str) -> Address:
 
 
 def is_public(address: Address) -> bool:
-    """Whether an address is outside private networks, also when it stands for an IPv4 address."""
+    """Whether an address, or the IPv4 address embedded in it, is public."""
     if isinstance(address, ipaddress.IPv6Address):
         if address in _NAT64:
             return is_public(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))

@@ -1,4 +1,4 @@
-"""Bots: long jobs, tracked as runs. A bot is one decorated function with a schema for its parameters."""
+"""The registry of bots: long jobs that are tracked as runs."""
 
 from __future__ import annotations
 
@@ -21,15 +21,13 @@ SHIPPED = ("discovery", "classify", "verify", "monitor")
 
 
 class NoParams(BaseModel):
-    """For a bot that takes none."""
+    """The parameters of a bot that takes none."""
 
     model_config = ConfigDict(extra="forbid")
 
 
 @dataclass(frozen=True)
 class Bot:
-    """One kind of run."""
-
     name: str
     work: Work
     params: type[BaseModel]
@@ -40,18 +38,16 @@ class Bot:
         return f"bot.{self.name}"
 
     async def carry_out(self, run: Run, params: BaseModel) -> None:
-        """Do the work; a bot without parameters takes the run only."""
+        """Call the bot's function; a bot without parameters takes only the run."""
         await (self.work(run) if self.params is NoParams else self.work(run, params))
 
     def schema(self) -> dict[str, Any]:
-        """JSON Schema of the parameters: the API validates against it, the page makes its form from it."""
+        """Return the JSON Schema of the parameters, for the API and the form on the page."""
         return self.params.model_json_schema()
 
 
 @dataclass
 class Bots:
-    """Bots by name."""
-
     by_name: dict[str, Bot] = field(default_factory=dict)
 
     def add(self, new: Bot) -> None:
@@ -67,9 +63,12 @@ _all = Bots()
 
 
 def bot(name: str) -> Callable[[Work], Work]:
-    """Make `async def work(run: Run, params: MyParams)` a bot; its docstring is what people read about it."""
+    """Register `async def work(run: Run, params: MyParams)` as a bot, described by its docstring."""
     if not name or name != name.strip().lower():
-        raise UsageError(f"a bot's name is lower case without blanks around it, not {name!r}")
+        raise UsageError(
+            f"{name!r} is not a valid name for a bot",
+            hint="use lower case without leading or trailing spaces",
+        )
 
     def decorate(work: Work) -> Work:
         if not inspect.iscoroutinefunction(work):
@@ -95,7 +94,7 @@ def _params_of(work: Callable[..., Any]) -> type[BaseModel]:
 
 
 def load_bots(modules: Iterable[str] = ()) -> Bots:
-    """The shipped bots and those in `modules` (setting `bots.modules`)."""
+    """Return the built-in bots and those in `modules` (setting `bots.modules`)."""
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     for name in (*(f"shiftboss.extensions.bots.{name}" for name in SHIPPED), *modules):
@@ -105,5 +104,5 @@ def load_bots(modules: Iterable[str] = ()) -> Bots:
             if error.name is None or not name.startswith(error.name):
                 raise
             hint = "check the setting bots.modules"
-            raise UsageError(f"there is no module {name!r} with bots", hint=hint) from None
+            raise UsageError(f"there is no module {name!r}", hint=hint) from None
     return _all

@@ -1,4 +1,4 @@
-"""What a bot sees of the run it is in: what was asked for, counters, progress, and where to go on."""
+"""The run that a bot receives: its city and category, counters, progress and checkpoint."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ REPORT_EVERY = 0.5
 
 
 class RunLost(ShiftbossError):
-    """This process no longer holds the run: it was cancelled, or taken for dead."""
+    """The run was cancelled, or its lease has expired."""
 
 
 class Tracker(Protocol):
-    """Where the progress of a run goes."""
+    """Receives the progress of a run."""
 
     async def report(
         self, percent: int, counters: dict[str, int], checkpoint: dict[str, Any] | None, message: str | None
@@ -37,7 +37,7 @@ class Tracker(Protocol):
 
 
 class Tracked:
-    """A run with a row in `worker_runs`, held by a lease of its task."""
+    """Reports to `worker_runs` under the lease of the task."""
 
     def __init__(self, db: Database, run_id: UUID, lease: int) -> None:
         self._db, self._run_id, self._lease = db, run_id, lease
@@ -73,50 +73,50 @@ class Run:
         self.db, self.settings, self.catalog = db, settings, catalog
         self.city, self.category = city, category
         self.checkpoint: dict[str, Any] = dict(checkpoint or {})
-        """Where a former run, or this one before it was put off, stopped. Change it before `step`."""
+        """Where the previous run or attempt stopped. Set it before calling `step`."""
         self.counters: Counter[str] = Counter(counters or {})
         self._tracker = tracker
         self._reported = 0.0
         self._percent = 0
-        self._told: dict[str, int] = {}
+        self._sent: dict[str, int] = {}
         self._reporting = asyncio.Lock()
 
     @property
     def cities(self) -> list[City]:
-        """The city that was asked for, else all."""
+        """The city of the run, or all cities."""
         return [self.city] if self.city else list(self.catalog.cities.values())
 
     @property
     def categories(self) -> list[Category]:
-        """The category that was asked for, else all."""
+        """The category of the run, or all categories."""
         return [self.category] if self.category else list(self.catalog.categories.values())
 
     def count(self, name: str, n: int = 1) -> None:
         self.counters[name] += n
 
     async def step(self, done: int, total: int, message: str | None = None) -> None:
-        """One piece of work is behind us. Cheap: call it after each; it reports twice a second at most."""
+        """Record progress. Call it after each piece of work; it reports at most twice a second."""
         now = time.monotonic()
         if done >= total or now - self._reported >= REPORT_EVERY:
             self._reported = now
             await self.flush(100 * done // max(total, 1), message)
 
     async def flush(self, percent: int, message: str | None = None) -> None:
-        """Report now. Raises RunLost when the run is no longer ours."""
+        """Report now. Raises `RunLost` if this process no longer holds the run."""
         self._percent = percent
         await self._report(percent, self.checkpoint or None, message)
 
     async def _report(self, percent: int, checkpoint: dict[str, Any] | None, message: str | None) -> None:
         async with self._reporting:  # an older report must not overwrite a newer one
-            told = dict(self.counters)
-            await self._tracker.report(percent, told, checkpoint, message)
-            self._told = told
+            counters = dict(self.counters)
+            await self._tracker.report(percent, counters, checkpoint, message)
+            self._sent = counters
 
     @asynccontextmanager
     async def keeping_counters(self) -> AsyncIterator[None]:
-        """While the bot works: report counters that changed even if it calls neither `step` nor `flush`.
+        """Report changed counters while the bot works, even if it calls neither `step` nor `flush`.
 
-        The checkpoint stays as last reported: the bot may have changed it before the work that it stands for.
+        The checkpoint is not reported: the bot may set it before the work is done.
         """
         ticker = asyncio.create_task(self._keep_counters())
         try:
@@ -128,8 +128,8 @@ class Run:
     async def _keep_counters(self) -> None:
         while True:
             await asyncio.sleep(REPORT_EVERY or 0.5)
-            if self.counters != self._told:
+            if self.counters != self._sent:
                 try:
                     await self._report(self._percent, None, None)
-                except ShiftbossError as error:  # the next step of the bot meets it again
-                    log.debug("counters were not reported", reason=error.message)
+                except ShiftbossError as error:  # the next step of the bot raises it
+                    log.debug("cannot report counters", reason=error.message)

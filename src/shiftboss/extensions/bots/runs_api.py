@@ -1,4 +1,4 @@
-"""Runs of bots: what can be run, start, try again."""
+"""HTTP API to list bots, and to start and retry runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ router = make_router("runs")
 
 
 class StartRun(In):
-    """What to run. `params` are the bot's own; see GET bots."""
+    """The run to start. `GET bots` lists the `params` of each bot."""
 
     bot: Name = Field(examples=["discovery"])
     city: Text | None = Field(default=None, examples=["rotterdam"])
@@ -32,8 +32,8 @@ class Started(Out):
     bot: str
     city: str | None
     category: str | None
-    tracking_available: bool = Field(description="progress can be followed under the run's id")
-    created: bool = Field(description="false: the same job was pending or running, this is its run")
+    tracking_available: bool = Field(description="progress is available under the run's id")
+    created: bool = Field(description="false if the same job was already pending or running")
 
 
 class BotInfo(Out):
@@ -43,19 +43,17 @@ class BotInfo(Out):
 
 
 class Choices(Out):
-    """What a run can be made of."""
+    """The bots, cities and categories that a run can have."""
 
     bots: list[BotInfo]
     cities: dict[str, str] = Field(description="name by key", examples=[{"rotterdam": "Rotterdam"}])
     categories: dict[str, str] = Field(description="name by key", examples=[{"bakery": "Bakery"}])
-    errors: list[str] = Field(
-        description="configuration files that are broken; the last good ones stay in force"
-    )
+    errors: list[str] = Field(description="errors of configuration files; their last valid versions apply")
 
 
 @router.get("/bots")
 async def bots(admin: At, who: Caller) -> Choices:
-    """Bots with their parameters, cities and categories: what a form is made from."""
+    """List bots with their parameters, cities and categories."""
     operations = admin.use(BotOperations)
     cities, categories = operations.catalog.cities, operations.catalog.categories
     return Choices(
@@ -72,10 +70,10 @@ async def bots(admin: At, who: Caller) -> Choices:
 @router.post(
     "/workers/run",
     status_code=201,
-    responses={200: {"model": Started, "description": "The same job is under way already"}},
+    responses={200: {"model": Started, "description": "The same job is already pending or running"}},
 )
 async def start(order: StartRun, admin: At, who: Caller, response: Response) -> Started:
-    """Start a run. The same job is carried out once at a time: asked for again, its live run comes back."""
+    """Start a run. If the same job is already pending or running, return its run."""
     run = await admin.use(BotOperations).start_run(who, order.bot, order.city, order.category, order.params)
     return await _started(admin, run.id, run.created, response)
 
@@ -85,11 +83,11 @@ async def start(order: StartRun, admin: At, who: Caller, response: Response) -> 
     status_code=201,
     responses={
         **responses(404, 409),
-        200: {"model": Started, "description": "The same job is under way already"},
+        200: {"model": Started, "description": "The same job is already pending or running"},
     },
 )
 async def retry(id: UUID, admin: At, who: Caller, response: Response) -> Started:
-    """Try an ended run again: a new run that names the old one, which stays as it is."""
+    """Retry a run that has ended, as a new run that refers to it."""
     run = await admin.use(BotOperations).retry_run(who, id)
     return await _started(admin, run.id, run.created, response)
 

@@ -1,4 +1,4 @@
-"""`shiftboss runs start` and `runs retry`: runs of bots."""
+"""`shiftboss runs start` and `shiftboss runs retry`."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from shiftboss.extensions.runs.cli import Id, watch_runs
 
 def start(
     ctx: typer.Context,
-    bot: Annotated[str, typer.Argument(help="discovery, classify, verify, monitor, or one of yours")],
+    bot: Annotated[str, typer.Argument(help="discovery, classify, verify, monitor, or your own")],
     city: Annotated[str | None, typer.Option(help="a key of cities.yml")] = None,
     category: Annotated[str | None, typer.Option(help="a key of categories.yml")] = None,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="stay and show its progress")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="show its progress until it ends")] = False,
 ) -> None:
-    """Start a run and print its id. Other options are the bot's parameters, like --limit 200."""
+    """Start a run and print its id. Other options are parameters of the bot, like --limit 200."""
 
     async def run() -> int:
         async with operating(BotOperations) as (db, operations):
             made = await operations.start_run(me(), bot, city, category, params_of(ctx.args))
             if not made.created:
-                typer.echo("the same job is under way already", err=True)
+                typer.echo("the same job is already pending or running", err=True)
             typer.echo(made.id)
             return await watch_runs(db, [made.id]) if watch else 0
 
@@ -35,7 +35,7 @@ def start(
 
 
 def retry(id: Id) -> None:
-    """Try an ended run again, as a new run; prints its id."""
+    """Retry a run that has ended, as a new run, and print the new id."""
 
     async def run() -> UUID:
         async with operating(BotOperations) as (_, operations):

@@ -1,4 +1,4 @@
-"""Where places come from: an Overpass-compatible service or a GeoJSON file, both as OpenStreetMap tags."""
+"""Reads places with OpenStreetMap tags from an Overpass-compatible service or a GeoJSON file."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from shiftboss.extensions.bots.public import NotPublic, PublicTransport
 from shiftboss.extensions.bots.settings import BotsSettings
 from shiftboss.model.errors import ShiftbossError, UsageError
 
-LONGEST = 500  # characters; an index must hold names and numbers
+MAX_LENGTH = 500  # characters; names and phone numbers must fit into an index
 BUSY = (429, 503)
 KEPT_TAGS = ("amenity", "shop", "tourism", "cuisine", "brand", "description", "operator")
 
 
 class SourceTrouble(ShiftbossError):
-    """The source did not answer, or not with places."""
+    """The source is unavailable, or does not contain places."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where to read. `given`: it came with the order, so it may not lead to private hosts or other files."""
+    """A source. If `given` by the run, private hosts and files outside `bots.source_dir` are refused."""
 
     location: str
     given: bool
@@ -43,22 +43,22 @@ class Source:
 
 
 def chosen(given: str | None, settings: BotsSettings) -> Source:
-    """The source of a run: the one that its order names, else the setting's."""
+    """Return the source given by the run, or else the one from the settings."""
     return Source(settings.source, False) if given is None else Source(given.strip(), True)
 
 
 async def sightings_of(
     source: Source, city: City, categories: Sequence[Category], settings: BotsSettings
 ) -> list[dict[str, Any] | None]:
-    """Everything of these kinds that the source knows of the city. None for what cannot be used."""
+    """Return the places of these categories in the city, with None for each unusable feature."""
     try:
         async with asyncio.timeout(settings.source_timeout):
             content = await (_ask if source.is_url else _load)(source, city, categories, settings)
-            # Parsing takes seconds for a large extract; the event loop has heartbeats to send meanwhile.
+            # In a thread: parsing a large extract takes seconds, and would delay heartbeats.
             return await asyncio.to_thread(_parse, source.location, content, city, categories)
     except TimeoutError:
-        told = f"{source.location} was not read within {settings.source_timeout:.0f} s"
-        raise SourceTrouble(told, hint="raise bots.source_timeout, or ask for one category") from None
+        message = f"{source.location} was not read within {settings.source_timeout:.0f} s"
+        raise SourceTrouble(message, hint="raise bots.source_timeout, or choose one category") from None
 
 
 async def _ask(source: Source, city: City, categories: Sequence[Category], settings: BotsSettings) -> bytes:
@@ -73,7 +73,7 @@ async def _ask(source: Source, city: City, categories: Sequence[Category], setti
         hint = "set bots.source, or allow private addresses with bots.private_sites"
         raise UsageError(f"{source.location} is not a public address", hint=hint) from None
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise SourceTrouble(f"{source.location} cannot be read: {error or type(error).__name__}") from error
+        raise SourceTrouble(f"cannot read {source.location}: {error or type(error).__name__}") from error
 
 
 def _client(source: Source, settings: BotsSettings) -> httpx.AsyncClient:
@@ -91,7 +91,7 @@ async def _post(
     categories: Sequence[Category],
     settings: BotsSettings,
 ) -> tuple[bytes, float | None]:
-    """The answer, or how many seconds the service asks to wait."""
+    """Return the answer, or the seconds that the service asks to wait."""
     async with client.stream("POST", url, data={"data": overpass_query(city, categories)}) as answer:
         if answer.status_code in BUSY and (wait := retry_after(answer.headers)) is not None:
             return b"", wait
@@ -104,7 +104,7 @@ async def _post(
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """The seconds of a Retry-After header, given as a number or as a date; at least one second."""
+    """Return the seconds of a Retry-After header (a number or a date), at least one."""
     text = headers.get("retry-after", "").strip()
     if text.isdecimal():
         return max(1.0, float(text))
@@ -116,12 +116,12 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 def _check_size(location: str, size: int, settings: BotsSettings) -> None:
     if size > settings.source_max_mb * 1_000_000:
-        told = f"{location} is larger than {settings.source_max_mb} MB"
-        raise SourceTrouble(told, hint="raise bots.source_max_mb, or split it")
+        message = f"{location} is larger than {settings.source_max_mb} MB"
+        raise SourceTrouble(message, hint="raise bots.source_max_mb, or choose one category")
 
 
 def overpass_query(city: City, categories: Iterable[Category]) -> str:
-    """Everything of these kinds in the city's box, with one point each."""
+    """Return the query for all places of these categories in the city, with one point each."""
     box = ",".join(map(str, city.box))
     parts = [
         f'nwr["{key}"~"^({"|".join(values)})$"]({box});'
@@ -136,20 +136,22 @@ async def _load(source: Source, city: City, categories: Sequence[Category], sett
 
 
 def _read_file(source: Source, settings: BotsSettings) -> bytes:
-    """A regular file: of an order only one below `bots.source_dir`. Every refusal of an order reads the same,
-    so that it does not tell which files there are."""
+    """Read a regular file. A file given by a run must be below `bots.source_dir`.
+
+    All refusals of such a file have the same message, so that they do not reveal which files exist.
+    """
     try:
         path = _below(settings.source_dir, source.location) if source.given else source.location
-        # Opening a FIFO would block until somebody writes to it.
+        # O_NONBLOCK: opening a FIFO would block until another process writes to it.
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise OSError("not a regular file")
             content = file.read(settings.source_max_mb * 1_000_000 + 1)
     except (OSError, ValueError) as error:
         if not source.given:
-            raise SourceTrouble(f"bots.source {source.location} cannot be read: {error}") from error
-        hint = "give a URL, or set bots.source_dir to the folder that holds it"
-        raise UsageError(f"{source.location!r} is no file below bots.source_dir", hint=hint) from None
+            raise SourceTrouble(f"cannot read bots.source {source.location}: {error}") from error
+        hint = "use a URL, or set bots.source_dir to the folder of the file"
+        raise UsageError(f"{source.location!r} is not a file below bots.source_dir", hint=hint) from None
     _check_size(source.location, len(content), settings)
     return content
 
@@ -180,7 +182,7 @@ def _parse(
 def sightings(
     features: Iterable[Any], city: City, categories: Sequence[Category]
 ) -> Iterator[dict[str, Any] | None]:
-    """Each feature of the city and of these kinds as a sighting; None for one that cannot be used."""
+    """Yield each feature of these categories in the city as a sighting, or None if it is unusable."""
     for feature in features:
         found = _feature(feature)
         if found is None:
@@ -193,7 +195,7 @@ def sightings(
 
 
 def _feature(feature: Any) -> tuple[str, dict[str, Any], float, float] | None:
-    """Id, tags and point of an Overpass element or a GeoJSON feature."""
+    """Return the id, tags and point of an Overpass element or a GeoJSON feature."""
     if not isinstance(feature, Mapping):
         return None
     geojson = feature.get("type") == "Feature"
@@ -205,7 +207,7 @@ def _feature(feature: Any) -> tuple[str, dict[str, Any], float, float] | None:
     assert isinstance(tags, Mapping)
     id = tags.get("@id") or feature.get("id") if geojson else f"{feature.get('type')}/{feature.get('id')}"
     key = str(id or _digest(name, point))
-    if any(len(text) > LONGEST or "\x00" in text for text in (name, key)):
+    if any(len(text) > MAX_LENGTH or "\x00" in text for text in (name, key)):
         return None
     return key, dict(tags), *point
 
@@ -216,7 +218,7 @@ def _centre(element: Mapping[str, Any]) -> tuple[float, float] | None:
 
 
 def _middle(geometry: Any) -> tuple[float, float] | None:
-    """The mean of all points; GeoJSON puts the longitude first."""
+    """Return the mean of all points; GeoJSON has the longitude first."""
     points = list(_points(geometry.get("coordinates"))) if isinstance(geometry, Mapping) else []
     if not points:
         return None
@@ -267,7 +269,7 @@ def _words(tags: Mapping[str, Any], *keys: str) -> list[str]:
 
 
 def _phone(tags: Mapping[str, Any]) -> str | None:
-    """The first number, without decoration, so that two ways to write it are one."""
+    """Return the first phone number, normalised to digits and `+`."""
     for text in _words(tags, "phone", "contact:phone"):
-        return "".join(c for c in text.split(";")[0] if c.isdigit() or c == "+")[:LONGEST] or None
+        return "".join(c for c in text.split(";")[0] if c.isdigit() or c == "+")[:MAX_LENGTH] or None
     return None

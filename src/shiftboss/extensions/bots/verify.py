@@ -1,4 +1,4 @@
-"""Verify: checks each candidate's data and website, and promotes or rejects it."""
+"""The bot `verify`: checks candidates, and promotes or rejects them."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class VerifyParams(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     limit: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
-        default=200, description="Most places to look at"
+        default=200, description="Maximum number of places"
     )
-    websites: bool = Field(default=True, description="Check their websites as well")
+    websites: bool = Field(default=True, description="Also check websites")
 
 
 @bot("verify")

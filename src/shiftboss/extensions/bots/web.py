@@ -1,4 +1,4 @@
-"""Looks at websites politely: timeouts, robots.txt, one request per host at a time with a pause between."""
+"""Checks websites with timeouts, robots.txt, and one request per host at a time with pauses."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ import httpx
 from shiftboss.extensions.bots.public import NotPublic, PublicTransport
 from shiftboss.extensions.bots.settings import BotsSettings
 
-MOST_HOPS = 5
+MAX_REDIRECTS = 5
 ROBOTS_BYTES = 512 * 1024
 
 Verdict = Literal["ok", "bad", "unknown"]
 
 
 class Look(NamedTuple):
-    """`unknown`: the site could not be checked now, which is no verdict on it."""
+    """The result of a check; `unknown` means that the site could not be checked now."""
 
     verdict: Verdict
     detail: str
@@ -36,7 +36,7 @@ class _Host:
 
 
 class Web:
-    """One per run; remembers the hosts it met."""
+    """Checks the websites of one run."""
 
     def __init__(self, settings: BotsSettings) -> None:
         self._settings = settings
@@ -57,13 +57,11 @@ class Web:
         await self._client.aclose()
 
     async def look(self, url: str) -> Look:
-        """Whether a website answers, after its redirects."""
+        """Check whether a website answers, following redirects."""
         try:
-            async with asyncio.timeout(self._settings.http_timeout * (MOST_HOPS + 1)):
+            async with asyncio.timeout(self._settings.http_timeout * (MAX_REDIRECTS + 1)):
                 return await self._follow(url)
-        except TimeoutError:
-            return Look("unknown", "no answer in time")
-        except httpx.TimeoutException:
+        except (TimeoutError, httpx.TimeoutException):
             return Look("unknown", "no answer in time")
         except NotPublic:
             return Look("bad", "not a public address")
@@ -71,14 +69,14 @@ class Web:
             return Look("bad", f"cannot be reached: {type(error).__name__}")
 
     async def _follow(self, url: str) -> Look:
-        for _ in range(MOST_HOPS):
+        for _ in range(MAX_REDIRECTS):
             parts = urlsplit(url)
             if parts.scheme not in ("http", "https") or not parts.hostname:
                 return Look("bad", "not a web address")
             host = self._hosts.setdefault(parts.netloc, _Host())
             async with host.lock:
                 if not await self._allowed(host, url):
-                    return Look("unknown", "its robots.txt asks us to stay away")
+                    return Look("unknown", "disallowed by robots.txt")
                 status, location = await self._get(host, url)
             if location is None:
                 return _judge(status)
@@ -92,7 +90,7 @@ class Web:
         return host.robots.can_fetch(self._settings.user_agent, url)
 
     async def _robots(self, host: _Host, url: str) -> str:
-        """The rules; without any, everything is allowed."""
+        """Return the rules of robots.txt, or an empty text, which allows everything."""
         await self._wait_turn(host)
         try:
             async with self._client.stream("GET", url) as answer:
@@ -110,7 +108,7 @@ class Web:
             return ""
 
     async def _get(self, host: _Host, url: str) -> tuple[int, str | None]:
-        """The status and where it sends us; the body is not read."""
+        """Return the status and the target of a redirect, without reading the body."""
         await self._wait_turn(host)
         async with self._client.stream("GET", url) as answer:
             return answer.status_code, answer.headers.get("location") if answer.is_redirect else None

@@ -1,4 +1,4 @@
-"""Tracked runs: `worker_runs`, its API and its commands."""
+"""Tracked runs: the table `worker_runs`, its API and its commands."""
 
 from shiftboss.extension import Command, Extension
 
@@ -9,7 +9,7 @@ extension = Extension(
     extra="admin",
     families={"runs": f"{__name__}.store:Runs"},
     commands={
-        "runs": Command(f"{__name__}.cli:app", "runs of bots: start, list, show, watch, cancel, retry")
+        "runs": Command(f"{__name__}.cli:app", "start, list, show, watch, cancel and retry runs of bots")
     },
     cards=(f"{__name__}.card:CARD",),
     routes=(f"{__name__}.api:router",),

@@ -1,4 +1,4 @@
-"""Runs: list, show, cancel."""
+"""HTTP API of runs: list, show, cancel."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def runs(
     limit: Limit = 50,
     offset: Annotated[int, Query(ge=0, le=10_000_000)] = 0,
 ) -> RunPage:
-    """Runs, newest first."""
+    """List runs, newest first."""
     name = bot.strip().lower() if bot else None
     if since is not None and since.tzinfo is None:
         since = since.replace(tzinfo=UTC)
@@ -75,13 +75,13 @@ async def runs(
 
 @router.get("/workers/runs/{id}", responses=responses(404))
 async def run(id: UUID, admin: At, who: Caller) -> Run:
-    """One run."""
+    """Show one run."""
     return await get_run(admin, id)
 
 
 @router.post("/workers/runs/{id}/cancel", responses=responses(404, 409))
 async def cancel(id: UUID, admin: At, who: Caller) -> Run:
-    """Stop a run: at once while it is pending; one that runs is asked to stop and ends as failed."""
+    """Cancel a run. A pending run ends at once; a running one ends as failed when its worker stops it."""
     await admin.use(RunOperations).cancel_run(who, id)
     return await get_run(admin, id)
 
@@ -89,5 +89,5 @@ async def cancel(id: UUID, admin: At, who: Caller) -> Run:
 async def get_run(admin: At, id: UUID) -> Run:
     row = await admin.db.family(Runs).get(id)
     if row is None:
-        raise NotFound(f"there is no run {id}")
+        raise NotFound(f"there is no run {id}", hint="GET /api/v1/admin/workers/runs lists runs")
     return Run.model_validate(row)

@@ -1,4 +1,4 @@
-"""Active runs on the overview."""
+"""The card of active runs on the overview page."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def run_id(form: Form) -> UUID:
 
 async def cancel(visit: Visit, form: Form) -> str:
     await visit.admin.use(RunOperations).cancel_run(visit.who, run_id(form))
-    return "The run is being cancelled"
+    return "cancelling the run"
 
 
 CARD = Card(

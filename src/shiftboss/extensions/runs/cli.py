@@ -1,4 +1,4 @@
-"""`shiftboss runs`: tracked runs of bots."""
+"""`shiftboss runs`: list, show, watch and cancel runs of bots."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from shiftboss.db import Database, Row
 
-app = typer.Typer(help="Runs of bots: started here, carried out by the fleet.", add_completion=False)
+app = typer.Typer(help="Runs of bots, executed by the fleet.", add_completion=False)
 
 Id = Annotated[str, typer.Argument(metavar="ID")]
 Json = Annotated[bool, typer.Option("--json", help="print JSON")]
@@ -26,14 +26,15 @@ Json = Annotated[bool, typer.Option("--json", help="print JSON")]
 
 @app.command("list")
 def list_(
-    bot: Annotated[str | None, typer.Option(help="only of this bot")] = None,
+    bot: Annotated[str | None, typer.Option(help="only runs of this bot")] = None,
     status: Annotated[
-        Literal["pending", "running", "finished", "failed"] | None, typer.Option(help="only in this state")
+        Literal["pending", "running", "finished", "failed"] | None,
+        typer.Option(help="only runs with this status"),
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1)] = 20,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="maximum number of runs")] = 20,
     as_json: Json = False,
 ) -> None:
-    """The latest runs, newest first."""
+    """List the latest runs, newest first."""
     from rich.console import Console
 
     async def run() -> list[Row]:
@@ -49,7 +50,7 @@ def list_(
 
 @app.command()
 def show(id: Id, as_json: Json = False) -> None:
-    """Everything about one run."""
+    """Show all details of a run."""
 
     async def run() -> Row:
         async with operating(RunOperations) as (db, _):
@@ -66,13 +67,13 @@ def show(id: Id, as_json: Json = False) -> None:
 
 @app.command()
 def watch(ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...")] = None) -> None:
-    """Progress bars of these runs, or of all that are active, until they have ended."""
+    """Show progress bars of these runs, or of all active ones, until they end."""
 
     async def run() -> int:
         async with operating(RunOperations) as (db, _):
             chosen = [run_id(id) for id in ids or []] or [row["id"] for row in await db.family(Runs).active()]
             if not chosen:
-                typer.echo("no run is active; start one with `shiftboss runs start`")
+                typer.echo("no active runs; start one with `shiftboss runs start discovery`")
                 return 0
             for id in chosen:
                 await _get(db, id)
@@ -84,7 +85,7 @@ def watch(ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...")] = 
 
 @app.command()
 def cancel(id: Id) -> None:
-    """Stop a run: at once while it is pending; one that runs is asked to stop."""
+    """Cancel a run. A pending run ends at once; a running one ends when its worker stops it."""
 
     async def run() -> Row:
         async with operating(RunOperations) as (db, operations):
@@ -92,18 +93,18 @@ def cancel(id: Id) -> None:
             return await _get(db, run_id(id))
 
     row = asyncio.run(run())
-    typer.echo("cancelled" if row["status"] == "failed" else "its worker has been asked to stop")
+    typer.echo("cancelled" if row["status"] == "failed" else "cancelling: waiting for its worker to stop")
 
 
 async def _get(db: Database, id: UUID) -> Row:
     row = await db.family(Runs).get(id)
     if row is None:
-        raise NotFound(f"there is no run {id}", hint="`shiftboss runs list` shows them")
+        raise NotFound(f"there is no run {id}", hint="run `shiftboss runs list` to list runs")
     return row
 
 
 async def watch_runs(db: Database, ids: list[UUID]) -> int:
-    """Live bars until all have ended; 1 if one of them failed."""
+    """Show progress bars until all runs have ended; return 1 if one of them failed."""
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
     from shiftboss.db.listen import listen

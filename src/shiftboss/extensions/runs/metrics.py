@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 async def runs(db: Database) -> list[Metric]:
     active = await db.family(Runs).active()
     failed = GaugeMetricFamily(
-        "run_failed", "1 if the bot's latest run that ended has failed", labels=["bot"]
+        "run_failed", "1 if the latest completed run of the bot failed", labels=["bot"]
     )
     for row in await db.family(Runs).latest_ended():
         failed.add_metric([row["bot"]], int(row["status"] == "failed"))

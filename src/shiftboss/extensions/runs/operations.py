@@ -10,7 +10,7 @@ from shiftboss.operations import Audited
 
 
 class RunOperations(Audited):
-    """Stop runs."""
+    """Cancels runs."""
 
     async def cancel_run(self, who: Principal, id: UUID, reason: str | None = None) -> None:
         async with self._recorded(who, Role.OPERATOR, "run.cancel", id):

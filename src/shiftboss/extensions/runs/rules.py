@@ -1,4 +1,4 @@
-"""Rules for alerts about runs."""
+"""Alert rules for runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 async def failed(db: Database, threshold: float) -> list[Found]:
-    """Bots whose latest run failed, until one ends well."""
+    """Return the bots whose latest completed run failed."""
     found = []
     for row in await db.family(Runs).latest_ended():
         if row["status"] == "failed":

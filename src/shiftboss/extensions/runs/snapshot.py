@@ -1,4 +1,4 @@
-"""Runs in the metrics snapshot and among the live changes of the page."""
+"""Adds runs to the metrics snapshot and to the live updates of the page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tracked runs: one method per SQL function of the same name."""
+"""The SQL functions of tracked runs, one method each."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 class StartedRun(NamedTuple):
-    """A run that was asked for; `created` is False when the same job was pending or running already."""
+    """The run of a job; `created` is False if the same job was already pending or running."""
 
     id: UUID
     created: bool
 
 
 class Runs:
-    """Everything that can be asked of `worker_runs`."""
+    """Reads and writes the table `worker_runs`."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
@@ -36,7 +36,7 @@ class Runs:
         queue: str = "default",
         requested_by: str | None = None,
     ) -> StartedRun:
-        """Make a run and the task that carries it out; the live one if the same job has one."""
+        """Create a run and its task, or return the active run of the same job."""
         return await self._started(
             "SELECT * FROM shiftboss.start_run(%s, %s, %s, %s, %s, %s)",
             [bot, city, category, params or {}, queue, requested_by],
@@ -45,7 +45,7 @@ class Runs:
     async def retry_run(
         self, id: UUID, *, queue: str = "default", requested_by: str | None = None
     ) -> StartedRun:
-        """A new run that names the old one and goes on where that one stopped."""
+        """Start a new run that refers to the old one and continues where that one stopped."""
         return await self._started("SELECT * FROM shiftboss.retry_run(%s, %s, %s)", [id, queue, requested_by])
 
     async def _started(self, sql: str, params: list[Any]) -> StartedRun:
@@ -54,18 +54,18 @@ class Runs:
         return StartedRun(row["id"], row["created"])
 
     async def cancel_run(self, id: UUID, reason: str | None = None) -> None:
-        """Stop it: at once while it waits, by asking its worker while it runs."""
+        """Cancel a run: at once while it is pending, through its worker while it is running."""
         await self._db.execute("SELECT shiftboss.cancel_run(%s, %s)", [id, reason])
 
     async def task_of_run(self, id: UUID, queue: str = "default") -> UUID | None:
-        """The task that carries out a pending run, made now if there is none."""
+        """Return the task of a pending run; create it if there is none."""
         row = await self._db.fetch_one("SELECT shiftboss.task_of_run(%s, %s) AS id", [id, queue])
         return row["id"] if row else None
 
     async def amend_run(
         self, id: UUID, city: str | None, category: str | None, params: dict[str, Any]
     ) -> UUID | None:
-        """Fill in what a pending run left open; its task, None if it has begun."""
+        """Fill in unset values of a pending run, and return its task, or None if it has started."""
         row = await self._db.fetch_one(
             "SELECT shiftboss.amend_run(%s, %s, %s, %s) AS id", [id, city, category, params]
         )
@@ -80,7 +80,7 @@ class Runs:
         checkpoint: dict[str, Any] | None = None,
         message: str | None = None,
     ) -> bool:
-        """Tell how far a run is. False: the caller no longer holds it and must stop."""
+        """Report progress. Returns False if the caller no longer holds the run and must stop."""
         row = await self._db.fetch_one(
             "SELECT shiftboss.report_run(%s, %s, %s, %s, %s, %s) AS held",
             [id, lease, percent, counters, checkpoint, message],
@@ -91,26 +91,26 @@ class Runs:
         return await self._db.fetch_one("SELECT * FROM shiftboss.runs WHERE id = %s", [id])
 
     async def named(self, ids: Sequence[UUID]) -> list[Row]:
-        """These runs as they are now."""
+        """Return the runs with these ids."""
         if not ids:
             return []
         return await self._db.fetch("SELECT * FROM shiftboss.runs WHERE id = ANY (%s)", [list(ids)])
 
     async def kept(self, id: UUID) -> Row:
-        """Its counters, and the checkpoint where the run, or the one that it retries, stopped."""
+        """Return the stored counters and checkpoint of a run."""
         row = await self._db.fetch_one(
             "SELECT checkpoint, counters FROM public.worker_runs WHERE id = %s", [id]
         )
         return row or {}
 
     async def active(self) -> list[Row]:
-        """Pending and running runs, oldest first."""
+        """Return pending and running runs, oldest first."""
         return await self._db.fetch(
             "SELECT * FROM shiftboss.runs WHERE status IN ('pending', 'running') ORDER BY created_at, id"
         )
 
     async def latest_ended(self) -> list[Row]:
-        """Of each bot the latest run of the last week that has ended."""
+        """Return the latest run of each bot that has ended in the last week."""
         return await self._db.fetch(
             "SELECT DISTINCT ON (bot) * FROM (SELECT * FROM public.worker_runs"
             " WHERE created_at > shiftboss.now() - interval '7 days' ORDER BY created_at DESC LIMIT 2000) r"
@@ -126,7 +126,7 @@ class Runs:
         limit: int = 50,
         offset: int = 0,
     ) -> list[Row]:
-        """Newest first."""
+        """Return runs, newest first."""
         return await self._db.fetch(
             "SELECT r.* FROM shiftboss.list_runs(%s, %s, %s, %s, %s) l JOIN shiftboss.runs r USING (id)"
             " ORDER BY r.created_at DESC, r.id DESC",

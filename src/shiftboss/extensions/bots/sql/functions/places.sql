@@ -1,4 +1,4 @@
--- The places directory. A sighting is matched to a place that is known already before a new one is made.
+-- The directory of places. A sighting is matched with known places before a new one is inserted.
 
 CREATE OR REPLACE FUNCTION shiftboss.plain_name(p_name text) RETURNS text LANGUAGE sql IMMUTABLE RETURN
     trim(regexp_replace(lower(p_name), '[^[:alnum:]]+', ' ', 'g'));
@@ -8,9 +8,9 @@ CREATE OR REPLACE FUNCTION shiftboss.metres(lat1 double precision, lon1 double p
     12742000 * asin(sqrt(least(1, sind((lat2 - lat1) / 2) ^ 2
         + cosd(lat1) * cosd(lat2) * sind((lon2 - lon1) / 2) ^ 2)));
 
--- Which known place is this? By its source's id; else the same name close by; else the same phone with the same name (it
--- moved) or close by (it was renamed), unless that one is in p_present, the source ids of the same extract: two shops of
--- a chain may share a phone.
+-- The known place that a sighting matches: by source id; else by the same name nearby; else by the same phone with the same name
+-- (it moved) or nearby (it was renamed), unless that place is in p_present, the source ids of the same extract: two shops of a
+-- chain may share a phone.
 CREATE OR REPLACE FUNCTION shiftboss.recognise_place(p_city text, p_source_id text, p_name text, p_lat double precision,
     p_lon double precision, p_phone text, p_present text[]) RETURNS uuid LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp AS $$
@@ -29,8 +29,8 @@ SET search_path = pg_catalog, pg_temp AS $$
     ) known ORDER BY rank, far LIMIT 1
 $$;
 
--- One sighting: {source_id, name, lat, lon, category, address, phone, website, opening_hours, tags}. Returns what it was:
--- inserted, moved, renamed, updated or unchanged. A place that changed in what was checked becomes a candidate again.
+-- Store a sighting: {source_id, name, lat, lon, category, address, phone, website, opening_hours, tags}. Returns inserted, moved,
+-- renamed, updated or unchanged. A place that has changed becomes a candidate again.
 CREATE OR REPLACE FUNCTION shiftboss.sight_place(p_city text, p jsonb, p_present text[]) RETURNS text LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -65,7 +65,8 @@ BEGIN
     RETURN v_outcome;
 END $$;
 
--- A batch of sightings in one city; how many were what. One at a time per city, so that two runs make no doubles.
+-- Store a batch of sightings in a city, and return the number of each outcome. Batches of a city run one at a time, so that
+-- concurrent runs insert no duplicates.
 CREATE OR REPLACE FUNCTION shiftboss.sight_places(p_city text, p_places jsonb, p_present text[])
 RETURNS TABLE (outcome text, count bigint) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -80,7 +81,7 @@ SET search_path = pg_catalog, pg_temp AS $$
     UPDATE public.places SET category = p_category, confidence = p_confidence, classified_at = shiftboss.now() WHERE id = p_id
 $$;
 
--- Store the outcome of the checks and promote or reject; the former status comes back.
+-- Store the results of the checks and the new status, and return the previous status.
 CREATE OR REPLACE FUNCTION shiftboss.check_place(p_id uuid, p_status text, p_checks jsonb) RETURNS text LANGUAGE sql
 SET search_path = pg_catalog, pg_temp AS $$
     UPDATE public.places x SET status = p_status, checks = p_checks, checked_at = shiftboss.now()

@@ -1,8 +1,8 @@
--- Tracked runs. A run is carried out as a task: the task's own changes drive the run, so that it ends with the task even
--- when the worker that held it is gone. Only pending → running → finished | failed, and pending → failed.
+-- Tracked runs. A run is executed by a task, and triggers on the task update the run, so that it ends with its task even if the
+-- worker dies. The transitions are pending → running → finished | failed, and pending → failed.
 
--- The one place that guards status and progress, whichever client writes: 0–99 and never down while running, 100 on finished, kept
--- on failed.
+-- Enforce valid transitions and progress for all clients: 0–99 and never decreasing while running, 100 when finished, unchanged
+-- when failed.
 CREATE OR REPLACE FUNCTION shiftboss.guard_run() RETURNS trigger LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -12,7 +12,7 @@ BEGIN
     END IF;
     IF NEW.status <> OLD.status AND (OLD.status, NEW.status) NOT IN
         (('pending', 'running'), ('pending', 'failed'), ('running', 'finished'), ('running', 'failed')) THEN
-        RAISE EXCEPTION 'run % is %, it cannot become %', OLD.id, OLD.status, NEW.status
+        RAISE EXCEPTION 'run % is % and cannot become %', OLD.id, OLD.status, NEW.status
             USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Start a new run: shiftboss runs retry ' || OLD.id;
     END IF;
     NEW.progress := CASE
@@ -27,7 +27,7 @@ BEGIN
     RETURN NEW;
 END $$;
 
--- Every change is announced on channel shiftboss_runs; a change of status is an event of the fleet as well.
+-- Notify the channel shiftboss_runs of every change, and record changes of status as events of the fleet.
 CREATE OR REPLACE FUNCTION shiftboss.announce_run() RETURNS trigger LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -46,7 +46,7 @@ CREATE OR REPLACE TRIGGER announce_run_made AFTER INSERT ON public.worker_runs
 CREATE OR REPLACE TRIGGER announce_run AFTER UPDATE ON public.worker_runs
     FOR EACH ROW WHEN (OLD.* IS DISTINCT FROM NEW.*) EXECUTE FUNCTION shiftboss.announce_run();
 
--- The message of an error text, without the traceback that our workers put after it. A traceback alone ends in its message.
+-- The message of an error text, without the traceback that follows it. A text that is only a traceback ends with its message.
 CREATE OR REPLACE FUNCTION shiftboss.error_summary(p_error text) RETURNS text LANGUAGE sql IMMUTABLE
 SET search_path = pg_catalog, pg_temp AS $$
     SELECT left(CASE WHEN p_error ~ '^\s*(Traceback \(most recent call last\)|\+ Exception Group Traceback)'
@@ -55,7 +55,8 @@ SET search_path = pg_catalog, pg_temp AS $$
         CASE WHEN strpos(p_error, '$enc:') > 0 THEN 20000 ELSE 2000 END)
 $$;
 
--- A run follows its task. A task that was put off (its worker stopped, a provider asked to wait) leaves the run running.
+-- Update the run when its task changes. If the task is deferred (its worker stopped, or a provider is limited), the run remains
+-- running.
 CREATE OR REPLACE FUNCTION shiftboss.follow_task() RETURNS trigger LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -81,12 +82,12 @@ CREATE OR REPLACE TRIGGER follow_task AFTER UPDATE OF status, progress ON public
     WHEN (NEW.run_id IS NOT NULL AND (OLD.status <> NEW.status OR OLD.progress IS DISTINCT FROM NEW.progress))
     EXECUTE FUNCTION shiftboss.follow_task();
 
--- A run's record is never written over: what failed is tried again as a new run. AFTER, as a BEFORE trigger makes every
--- update of a task fetch and lock its row once more, whether or not its condition holds.
+-- Reject retries of a task whose run has ended: a run is retried as a new run. An AFTER trigger, because a BEFORE trigger makes
+-- every update of a task fetch and lock its row again, even if its condition is false.
 CREATE OR REPLACE FUNCTION shiftboss.keep_run_task() RETURNS trigger LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RAISE EXCEPTION 'task % carries out run %, which has ended', OLD.id, OLD.run_id
+    RAISE EXCEPTION 'task % belongs to run %, which has ended', OLD.id, OLD.run_id
         USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Start a new run: shiftboss runs retry ' || OLD.run_id;
 END $$;
 
@@ -94,8 +95,7 @@ CREATE OR REPLACE TRIGGER keep_run_task AFTER UPDATE OF status ON public.tasks F
     WHEN (NEW.run_id IS NOT NULL AND NEW.status = 'Queued' AND OLD.status IN ('Complete', 'Failed', 'Cancelled'))
     EXECUTE FUNCTION shiftboss.keep_run_task();
 
--- Make a run and the task that carries it out. If the same job is pending or running already, its id comes back with
--- created = false.
+-- Create a run and its task. If the same job is already pending or running, return the id of its run with created = false.
 CREATE OR REPLACE FUNCTION shiftboss.start_run(p_bot text, p_city text, p_category text, p_params jsonb, p_queue text,
     p_requested_by text DEFAULT NULL, p_retry_of uuid DEFAULT NULL, p_checkpoint jsonb DEFAULT NULL)
 RETURNS TABLE (id uuid, created boolean) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -117,15 +117,15 @@ BEGIN
         WHERE r.bot = p_bot AND coalesce(r.city, '') = coalesce(p_city, '')
           AND coalesce(r.category, '') = coalesce(p_category, '') AND md5(r.params::text) = md5(coalesce(p_params, '{}')::text)
           AND r.status IN ('pending', 'running');
-        IF FOUND THEN  -- else it ended in between: there is room for this one now
+        IF FOUND THEN  -- otherwise it has just ended: try the insert again
             RETURN NEXT;
             RETURN;
         END IF;
     END LOOP;
 END $$;
 
--- The task of a pending run, made now if it has none (its row was inserted by hand). One attempt: what a second attempt
--- would hide, a run shows.
+-- The task of a pending run, created if there is none because the row was inserted by hand. It has one attempt, so that failures
+-- are visible as failed runs.
 CREATE OR REPLACE FUNCTION shiftboss.task_of_run(p_run uuid, p_queue text DEFAULT 'default') RETURNS uuid LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -142,7 +142,7 @@ BEGIN
     RETURN r.task_id;
 END $$;
 
--- Fill in what a pending run left open; its task is told as well. Returns the task's id, NULL if the run has begun.
+-- Fill in unset values of a pending run and its task. Returns the id of the task, or NULL if the run has started.
 CREATE OR REPLACE FUNCTION shiftboss.amend_run(p_run uuid, p_city text, p_category text, p_params jsonb) RETURNS uuid
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -151,7 +151,7 @@ BEGIN
     IF v_task IS NULL THEN
         v_task := shiftboss.task_of_run(p_run);
     END IF;
-    -- the task before the run, as a claim locks them
+    -- Lock the task before the run, as a claim does.
     PERFORM FROM public.tasks WHERE id = v_task AND status = 'Queued' FOR UPDATE;
     IF NOT FOUND THEN
         RETURN NULL;
@@ -174,12 +174,12 @@ BEGIN
         SELECT * INTO r FROM public.worker_runs WHERE id = p_run;
     END IF;
     IF r.id IS NULL THEN
-        RAISE EXCEPTION 'there is no run %', p_run USING ERRCODE = 'no_data_found', HINT = 'shiftboss runs list shows what there is.';
+        RAISE EXCEPTION 'there is no run %', p_run USING ERRCODE = 'no_data_found', HINT = 'To list runs: shiftboss runs list';
     END IF;
     RETURN r;
 END $$;
 
--- What a worker says on the way. The lease proves that it still holds the run's task; false tells it to stop.
+-- Store the progress that a worker reports. Returns false if its lease on the task is no longer valid: the worker must stop.
 CREATE OR REPLACE FUNCTION shiftboss.report_run(p_run uuid, p_lease bigint, p_percent int, p_counters jsonb DEFAULT NULL,
     p_checkpoint jsonb DEFAULT NULL, p_message text DEFAULT NULL) RETURNS boolean LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
@@ -194,7 +194,7 @@ BEGIN
     RETURN FOUND;
 END $$;
 
--- Stop a run: a queued task ends at once, a running one is asked to. Returns the run as it then is.
+-- Cancel a run: a queued task ends at once, a running one when its worker stops it. Returns the updated run.
 CREATE OR REPLACE FUNCTION shiftboss.cancel_run(p_run uuid, p_reason text DEFAULT NULL) RETURNS public.worker_runs
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -204,14 +204,14 @@ BEGIN
         RAISE EXCEPTION 'run % has already ended: it is %', p_run, r.status USING ERRCODE = 'object_not_in_prerequisite_state';
     END IF;
     PERFORM shiftboss.cancel(ARRAY[r.task_id], p_reason);
-    IF NOT EXISTS (SELECT FROM public.tasks WHERE id = r.task_id AND status = 'In Progress') THEN  -- nobody works on it
+    IF NOT EXISTS (SELECT FROM public.tasks WHERE id = r.task_id AND status = 'In Progress') THEN  -- no worker holds it
         UPDATE public.worker_runs SET status = 'failed', error_message = 'cancelled' || coalesce(': ' || p_reason, '')
         WHERE id = p_run AND status IN ('pending', 'running');
     END IF;
     RETURN shiftboss.get_run(p_run);
 END $$;
 
--- Try an ended run again: a new run that names the old one and goes on where that one stopped.
+-- Retry a run that has ended, as a new run that refers to it and continues where it stopped.
 CREATE OR REPLACE FUNCTION shiftboss.retry_run(p_run uuid, p_queue text, p_requested_by text DEFAULT NULL)
 RETURNS TABLE (id uuid, created boolean) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -219,13 +219,13 @@ DECLARE
 BEGIN
     IF r.status IN ('pending', 'running') THEN
         RAISE EXCEPTION 'run % is still %', p_run, r.status USING ERRCODE = 'object_not_in_prerequisite_state',
-            HINT = 'Wait for its end, or cancel it first: shiftboss runs cancel ' || p_run;
+            HINT = 'Wait until it ends, or cancel it: shiftboss runs cancel ' || p_run;
     END IF;
     RETURN QUERY SELECT * FROM shiftboss.start_run(r.bot, r.city, r.category, r.params, p_queue, p_requested_by, p_run,
         CASE r.status WHEN 'failed' THEN r.checkpoint END);
 END $$;
 
--- Newest first.
+-- List runs, newest first.
 CREATE OR REPLACE FUNCTION shiftboss.list_runs(p_bot text DEFAULT NULL, p_status text DEFAULT NULL,
     p_since timestamptz DEFAULT NULL, p_limit int DEFAULT 50, p_offset bigint DEFAULT 0)
 RETURNS SETOF public.worker_runs LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
