@@ -202,6 +202,9 @@ async def test_a_task_enqueued_by_name_has_the_terms_of_its_type(db: Database) -
         ("mail", 1, timedelta(seconds=30), {"gpu": True}),
         ("q", 5, timedelta(seconds=30), {"gpu": True}),
     ]
+    cron = Cron(name="daily", cron="0 3 * * *", task=task("shop.send", {"to": "d"}, max_attempts=2))
+    row = await operations.put_schedule(ME, cron)
+    assert (row["task"]["queue"], row["task"]["max_attempts"]) == ("mail", 2)
     async with App("other") as other:
         await other.task_named("shop.send").enqueue(to="c")
         row = await db.fetch_one("SELECT queue, max_attempts FROM tasks WHERE params->>'to' = 'c'")

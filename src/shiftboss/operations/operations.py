@@ -6,11 +6,13 @@ CLI, API and dashboard all call these methods, so the same rules apply to each o
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 from uuid import UUID
 
 from shiftboss.db.insights import TaskFilter
+from shiftboss.db.tasks import as_json
 from shiftboss.leader.autoscaler import set_autoscale
 from shiftboss.leader.schedules import Cron, register, set_paused, unknown
 from shiftboss.model.access import Principal, Role
@@ -175,8 +177,9 @@ class Operations(Audited):
         """Create or replace a schedule. Return its row."""
         async with self._recorded(who, Role.OPERATOR, "schedule.put", cron.name, cron=cron.cron):
             cron.check()
-            await self._check(NewTask(task_type=cron.task["task_type"], params=cron.task.get("params") or {}))
-            await register(self._db, [cron])
+            declared = NewTask(task_type=cron.task["task_type"], params=cron.task.get("params") or {})
+            await self._check(declared)
+            await register(self._db, [replace(cron, task=as_json(declared) | cron.task)])
             if (row := await self._db.schedules.get(cron.name)) is None:
                 raise unknown(cron.name)
             return row
