@@ -11,8 +11,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 from uuid import UUID
 
+from shiftboss.db.encoding import as_json
 from shiftboss.db.insights import TaskFilter
-from shiftboss.db.tasks import as_json
 from shiftboss.leader.autoscaler import set_autoscale
 from shiftboss.leader.schedules import Cron, register, set_paused, unknown
 from shiftboss.model.access import Principal, Role
