@@ -1,6 +1,7 @@
 """An agent that drafts an answer, streams it while it is written, and asks a person before it is sent.
 
 pip install "shiftboss[embedded,ai,admin]"
+export OPENAI_API_KEY=...                      # or another provider: see README.md
 shiftboss up agent:app                         # in one terminal
 python agent.py "How do I reset my password?"  # in another: shows the draft as it is written
 shiftboss approvals                            # in a third, or on the dashboard

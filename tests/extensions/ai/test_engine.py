@@ -347,3 +347,39 @@ async def test_texts_are_kept_of_a_sample(db: Database, server: ProtocolServer, 
         await ai.complete("secret thoughts", model="openai")
     [call] = await db.ai.calls()
     assert (call["outcome"], call["prompt"], call["answer"]) == ("ok", None, None)
+
+
+@pytest.mark.parametrize(
+    ("keywords", "near"),
+    [({"tennant": "acme"}, "tenant"), ({"max_token": 3}, "max_tokens"), ({"tenent": "a"}, "tenant")],
+)
+async def test_an_unknown_keyword_is_refused_before_anything_is_paid(
+    server: ProtocolServer, make_settings: Any, keywords: dict[str, Any], near: str
+) -> None:
+    async with await AI.open(make_settings("openai")) as ai:
+        with pytest.raises(UsageError, match="complete\\(\\) has no keyword") as refused:
+            await ai.complete("hi", **keywords)
+        assert refused.value.hint == f"did you mean {near!r}?"
+        with pytest.raises(UsageError, match="stream\\(\\) has no keyword"):
+            ai.stream("hi", **keywords)
+        with pytest.raises(UsageError, match="embed\\(\\) has no keyword"):
+            await ai.embed(["hi"], **keywords)
+    assert server.requests() == []
+
+
+async def test_without_a_key_the_error_names_the_variables() -> None:
+    async with await AI.open(AISettings(providers=["openai", "local"]), environment={}) as ai:
+        with pytest.raises(Exhausted, match=r"set OPENAI_API_KEY.*OLLAMA_HOST.*not 'completion'"):
+            await ai.complete("Tell a joke")
+
+
+@pytest.mark.parametrize("provider", ["openai", "azure", "ollama"])
+async def test_a_refused_connection_costs_nothing(db: Database, make_settings: Any, provider: str) -> None:
+    settings = make_settings(provider, url="http://127.0.0.1:9", prompt_cost=1, completion_cost=1)
+    async with await AI.open(settings, db) as ai:
+        with pytest.raises(Exhausted, match="connection failed"):
+            await ai.complete("Tell a joke", model=provider)
+    calls = await db.fetch(
+        "SELECT outcome, prompt_tokens + completion_tokens AS tokens, cost FROM shiftboss.ai_calls"
+    )
+    assert {(call["outcome"], call["tokens"], call["cost"]) for call in calls} == {("unavailable", 0, 0)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from typing import Any, TypedDict
 from uuid import UUID
 
@@ -54,6 +55,33 @@ class Ask(TypedDict, total=False):
     """False ignores the cache. True uses it even with a temperature."""
     emit: bool
     """Append the text to the stream of the task as it arrives."""
+
+
+class EmbedAsk(TypedDict, total=False):
+    """The keywords of `embed`."""
+
+    tenant: str | None
+    """The tenant whose limits and budget apply; in a handler, the task's tenant by default."""
+    key: str | None
+    """Another name to limit and count calls by, such as a user or one of your API keys."""
+    dimensions: int | None
+    """The length of the vectors, for models that can shorten them."""
+    base_url: str | None
+    """Another server with the provider's protocol."""
+    api_key_name: str | None
+    """The environment variable with its key."""
+
+
+def require_known(function: str, given: Mapping[str, Any], keywords: type) -> None:
+    """Raise `UsageError` for an unknown keyword: a misspelt `tenant` would spend outside its budget."""
+    known = [*keywords.__annotations__, "schema"] if keywords is Ask else list(keywords.__annotations__)
+    for name in given:
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            raise UsageError(
+                f"{function}() has no keyword {name!r}",
+                hint=f"did you mean {near[0]!r}?" if near else f"use one of {', '.join(known)}",
+            )
 
 
 @dataclass(frozen=True, slots=True)

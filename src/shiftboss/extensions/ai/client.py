@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from pydantic import BaseModel
 
-from shiftboss.extensions.ai.ask import Ask
+from shiftboss.extensions.ai.ask import Ask, EmbedAsk, require_known
 from shiftboss.extensions.ai.protocol import Answer, Embeddings, Origin, Wanted
 from shiftboss.model.errors import UsageError
 
@@ -52,6 +52,7 @@ class Client:
         Raises `Defer` if a limit is reached, a budget is spent or a circuit is open. In a handler, let the
         exception propagate: the task waits and spends no attempt.
         """
+        require_known("complete", ask, Ask)
         if ask.get("emit"):
             stream = self.stream(prompt, schema=schema, **ask)
             async for _ in stream:
@@ -64,6 +65,7 @@ class Client:
         self, prompt: str | None = None, *, schema: type[BaseModel] | None = None, **ask: Unpack[Ask]
     ) -> Stream:
         """Stream the answer: `async for text in stream`. Afterwards, `stream.answer` is complete."""
+        require_known("stream", ask, Ask)
         return Stream(self._pieces(prompt, schema, self._whose | ask))
 
     async def _pieces(
@@ -79,21 +81,26 @@ class Client:
                 yield piece
 
     async def embed(
-        self, texts: Sequence[str], model: str | None = None, provider: str | None = None, *,
-        tenant: str | None = None, key: str | None = None, dimensions: int | None = None,
-        base_url: str | None = None, api_key_name: str | None = None,
-    ) -> Embeddings:  # fmt: skip
+        self,
+        texts: Sequence[str],
+        model: str | None = None,
+        provider: str | None = None,
+        **ask: Unpack[EmbedAsk],
+    ) -> Embeddings:
         """Return one vector per text, in order; concurrent requests for the same model share provider calls.
 
         `base_url` selects another server with the provider's protocol, and `api_key_name` the environment
         variable with its key.
         """
+        require_known("embed", ask, EmbedAsk)
         whose = self._whose
         origin = Origin(
-            whose.get("task_type") or "embedding_generation", None, tenant or whose.get("tenant"),
-            key or whose.get("key"),
-        )  # fmt: skip
-        wanted = Wanted(provider, model, dimensions, base_url, api_key_name)
+            whose.get("task_type") or "embedding_generation",
+            None,
+            ask.get("tenant") or whose.get("tenant"),
+            ask.get("key") or whose.get("key"),
+        )
+        wanted = Wanted(provider, model, ask.get("dimensions"), ask.get("base_url"), ask.get("api_key_name"))
         return await (await self._open()).vectors(texts, wanted, origin)
 
 
@@ -162,9 +169,13 @@ class SyncClient:
         return SyncStream(self._client.stream(prompt, schema=schema, **ask), self._run)
 
     def embed(
-        self, texts: Sequence[str], model: str | None = None, provider: str | None = None
+        self,
+        texts: Sequence[str],
+        model: str | None = None,
+        provider: str | None = None,
+        **ask: Unpack[EmbedAsk],
     ) -> Embeddings:
-        made: Embeddings = self._run(self._client.embed(texts, model, provider))
+        made: Embeddings = self._run(self._client.embed(texts, model, provider, **ask))
         return made
 
 

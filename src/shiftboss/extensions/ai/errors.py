@@ -10,6 +10,11 @@ from shiftboss.model.errors import ShiftbossError
 from shiftboss.model.task import storable
 
 MAX_LENGTH = 500
+NO_MODEL = (
+    "no model that writes text is asked: "
+    "set OPENAI_API_KEY, or AZURE_OPENAI_API_KEY and AZURE_OPENAI_ENDPOINT, "
+    "or OLLAMA_HOST"
+)
 
 
 class ProviderError(ShiftbossError):
@@ -84,6 +89,8 @@ class Exhausted(ProviderError):
 
     def __init__(self, errors: Sequence[ProviderError]) -> None:
         message = "; ".join(str(error) for error in errors) or "no provider supports this request"
+        if all(isinstance(error, Unsuitable) and error.provider == "local" for error in errors):
+            message = f"{NO_MODEL} ({message})" if errors else message
         super().__init__("fallback", message, hint="run `shiftboss providers`")
         self.errors = tuple(errors)
         self.of_request = bool(errors) and all(error.of_request for error in errors)

@@ -64,7 +64,11 @@ class LocalProvider:
         analyser = ANALYSERS.get(chat.name)
         if analyser is None:
             known = ", ".join(sorted(ANALYSERS))
-            raise Unsuitable(self.name, f"no analyser for {chat.name!r}", hint=f"it knows {known}")
+            raise Unsuitable(
+                self.name,
+                f"it answers only the built-in analyses, not {chat.name!r}",
+                hint=f"it knows {known}",
+            )
         started = time.perf_counter()
         try:
             # numpy and the tokenizer let go of the GIL; the loop must keep beating meanwhile
