@@ -45,7 +45,16 @@ DEFAULT_RETRY_AFTER = 20.0
 QUOTA_HOLD = 3600.0
 LONGEST_HOLD = 86_400.0
 PER_MILLION = 1e-6
-UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+try:  # newer versions of the SDK come with a client library of their own
+    import httpx2
+
+    LIBRARIES: tuple[Any, ...] = (httpx, httpx2)
+except ImportError:
+    LIBRARIES = (httpx,)
+BROKEN: tuple[type[Exception], ...] = tuple(each.HTTPError for each in LIBRARIES)
+UNSENT: tuple[type[Exception], ...] = tuple(
+    kind for each in LIBRARIES for kind in (each.ConnectError, each.ConnectTimeout, each.PoolTimeout)
+)
 
 
 def cost_of(settings: ProviderSettings) -> Cost:
@@ -254,7 +263,7 @@ def translate(name: str, error: Exception) -> ProviderError:
         case openai.APIConnectionError():
             billed = not isinstance(error.__cause__, UNSENT)
             return Unavailable(name, f"connection failed: {error.__cause__ or error}", billed=billed)
-        case httpx.HTTPError():  # while streaming
+        case _ if isinstance(error, BROKEN):  # while streaming
             return Unavailable(name, f"connection broken: {error}", billed=True)
         case openai.RateLimitError() if error.code == "insufficient_quota":
             return Held(name, "the vendor's quota is spent", QUOTA_HOLD)
