@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 from uuid import UUID, uuid4
 
 import orjson
 
 from shiftboss.db.steps import sealed_waits
+from shiftboss.lifecycle.locks import lock_file
 from shiftboss.log import get_logger
 from shiftboss.model import task as words
 from shiftboss.model.codec import current
@@ -42,7 +42,7 @@ class Spool:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._directory = directory
         self._path = directory / f"{os.getpid()}-{uuid4().hex[:12]}.reports"
-        lock = _lock(self._path)
+        lock = lock_file(self._path)
         assert lock is not None, f"{self._path} belongs to this process"
         self._lock = lock
 
@@ -71,7 +71,7 @@ class Spool:
         found, identities = Kept(), dict[Path, set[str]]()
         # Include files with a lock but no reports: the process was killed, or another one delivered them.
         paths = {path.with_suffix(".reports") for path in self._directory.glob("*.*")}
-        locked = [(path, lock) for path in sorted(paths) if (lock := _lock(path)) is not None]
+        locked = [(path, lock) for path in sorted(paths) if (lock := lock_file(path)) is not None]
         try:
             for path, _ in locked:
                 for identity, report in _read(path):
@@ -93,30 +93,13 @@ def shared_reports(shared: Path) -> dict[Path, list[UUID]]:
 
 def take_over(path: Path, folder: Path) -> None:
     """Move such a file to the directory of its fleet, unless its process is alive."""
-    if (lock := _lock(path)) is None:
+    if (lock := lock_file(path)) is None:
         return
     with lock:
         if path.exists():
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             path.rename(folder / path.name)
         path.with_suffix(".lock").unlink(missing_ok=True)
-
-
-def _lock(path: Path) -> IO[str] | None:
-    """Return a lock that is held until it is closed or the process ends. None: another process holds it."""
-    name = path.with_suffix(".lock")
-    while True:
-        lock = name.open("w")
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if name.stat().st_ino == os.fstat(lock.fileno()).st_ino:
-                return lock
-        except FileNotFoundError:
-            pass
-        except BlockingIOError:
-            lock.close()
-            return None
-        lock.close()  # the former owner has just removed the file
 
 
 def seal(outcome: words.Outcome) -> words.Outcome:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,6 +10,7 @@ from uuid import UUID, uuid4
 
 import orjson
 
+from shiftboss.lifecycle.locks import lock_file
 from shiftboss.log import get_logger
 
 log = get_logger(__name__)
@@ -29,7 +29,7 @@ class Ledger:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._directory = directory
         self._path = directory / f"{os.getpid()}-{uuid4().hex[:12]}.calls"
-        lock = _lock(self._path)
+        lock = lock_file(self._path)
         assert lock is not None, f"{self._path} belongs to this process"
         self._lock = lock
         self._file: IO[bytes] | None = None
@@ -60,7 +60,7 @@ class Ledger:
         """Take over the entries of processes that have ended, and delete their files."""
         # Include lock files without entries: a process that was killed leaves its lock file behind.
         for path in sorted({each.with_suffix(".calls") for each in self._directory.glob("*.*")}):
-            if path == self._path or (lock := _lock(path)) is None:
+            if path == self._path or (lock := lock_file(path)) is None:
                 continue
             for entry in _read(path):
                 self.note(entry)
@@ -79,23 +79,6 @@ class Ledger:
         if not self._path.exists():
             self._path.with_suffix(".lock").unlink(missing_ok=True)
         self._lock.close()
-
-
-def _lock(path: Path) -> IO[str] | None:
-    """Return the lock, held until it is closed or the process ends, or None if another process holds it."""
-    name = path.with_suffix(".lock")
-    while True:
-        lock = name.open("w")
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if name.stat().st_ino == os.fstat(lock.fileno()).st_ino:
-                return lock
-        except FileNotFoundError:
-            pass
-        except BlockingIOError:
-            lock.close()
-            return None
-        lock.close()  # the previous owner has just removed the file
 
 
 def _read(path: Path) -> Iterator[Entry]:
