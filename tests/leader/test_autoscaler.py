@@ -15,7 +15,7 @@ from shiftboss.db import Database
 from shiftboss.leader.autoscaler import (
     Autoscaler,
     Load,
-    SupervisorLauncher,
+    SupervisorSlots,
     configure,
     decide,
     set_autoscale,
@@ -106,10 +106,10 @@ def test_more_waiting_never_means_fewer_workers(load: Load) -> None:
 async def test_orders_slots_from_the_supervisor(db: Database) -> None:
     await db.health.begin_supervisor("here", 1, {"default": 2})
     await db.tasks.enqueue([NewTask(task_type="echo") for _ in range(50)])
-    launcher = SupervisorLauncher(db, "default")
-    scaler = Autoscaler(db, launcher, SETTINGS.model_copy(update={"queue": "default"}))
+    slots = SupervisorSlots(db, "default")
+    scaler = Autoscaler(db, SETTINGS.model_copy(update={"queue": "default"}))
     assert (await scaler()).workers == 4
-    assert await launcher.workers() == 4
+    assert await slots.workers() == 4
     assert await db.health.wanted_slots("here") == {"default": 4}
     assert (await scaler(since_change=1.0)).workers == 4  # cooling down
     events = await db.events.latest(kind="autoscale.changed")
@@ -190,10 +190,10 @@ async def test_only_supervisors_that_live_count_and_share_the_load(db: Database)
     for host, slots in (("a", 1), ("b", 1), ("dead", 7)):
         await db.health.begin_supervisor(host, 1, {"default": slots})
     await db.execute("UPDATE shiftboss.supervisors SET last_seen = last_seen - 3600 WHERE host = 'dead'")
-    launcher = SupervisorLauncher(db, "default")
-    assert await launcher.workers() == 2
-    await launcher.scale(5)
-    assert await launcher.workers() == 5
+    slots_of_queue = SupervisorSlots(db, "default")
+    assert await slots_of_queue.workers() == 2
+    await slots_of_queue.scale(5)
+    assert await slots_of_queue.workers() == 5
     assert await db.health.wanted_slots("a") == {"default": 3}
     assert await db.health.wanted_slots("b") == {"default": 2}
     assert await db.health.wanted_slots("dead") == {"default": 7}

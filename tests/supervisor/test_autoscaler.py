@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shiftboss.db import Database
-from shiftboss.leader.autoscaler import Autoscaler, SupervisorLauncher
+from shiftboss.leader.autoscaler import Autoscaler
 from shiftboss.model.settings import AutoscaleSettings
 
 from .conftest import Supervise, enqueue, kinds, statuses
@@ -24,7 +24,7 @@ async def test_a_queue_that_fills_and_drains(
 ) -> None:
     """The worker that is given up finishes what it holds first."""
     monkeypatch.setenv("SHIFTBOSS_WORKER_CONCURRENCY", "1")
-    scaler = Autoscaler(db, SupervisorLauncher(db, "q"), SETTINGS)
+    scaler = Autoscaler(db, SETTINGS)
     flags = [tmp_path / f"flag-{n}" for n in range(6)]
     for flag in flags:
         await enqueue(db, "wait_for", path=str(flag))

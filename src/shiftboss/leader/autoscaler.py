@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
@@ -82,40 +82,29 @@ def _to_keep_up(load: Load) -> int:
     return math.ceil(slots / load.slots_each)
 
 
-class Launcher(Protocol):
-    """Sets the number of workers on some platform. Superfluous workers are drained before they end."""
+class SupervisorSlots:
+    """The slots for a queue of all live supervisors. Superfluous workers are drained before they end."""
+
+    def __init__(self, db: Database, queue: str) -> None:
+        self._db, self._queue = db, queue
 
     async def workers(self) -> int:
         """Return the number that was last requested."""
-        ...
+        return sum((await self._by_host()).values())
 
-    async def scale(self, count: int) -> None: ...
-
-
-class SupervisorLauncher:
-    """Sets the slots for a queue of the supervisors on one host, or on all hosts that serve it."""
-
-    def __init__(self, db: Database, queue: str, host: str | None = None) -> None:
-        self._db, self._queue, self._host = db, queue, host
-
-    async def workers(self) -> int:
-        return sum((await self._slots()).values())
-
-    async def _slots(self) -> dict[str, int]:
-        """Return the slots by host, for supervisors that are alive."""
+    async def _by_host(self) -> dict[str, int]:
         rows = await self._db.fetch(
             "SELECT host, (slots ->> %(q)s)::int AS n FROM shiftboss.supervisors WHERE slots ? %(q)s"
-            " AND (%(h)s::text IS NULL OR host = %(h)s) AND shiftboss.is_supervised(host) ORDER BY host",
-            {"q": self._queue, "h": self._host},
+            " AND shiftboss.is_supervised(host) ORDER BY host",
+            {"q": self._queue},
         )
         return {row["host"]: row["n"] for row in rows}
 
     async def scale(self, count: int) -> None:
-        if count < 0:
-            raise UsageError(f"cannot scale to {count} workers", hint="use 0 or more")
-        slots = await self._slots()
+        """Distribute `count` workers over the hosts."""
+        slots = await self._by_host()
         if not slots:
-            await self._db.health.set_slots(self._queue, count, self._host)
+            await self._db.health.set_slots(self._queue, count)
         for n, (host, now) in enumerate(slots.items()):
             share = (count + len(slots) - 1 - n) // len(slots)
             if share != now:
@@ -125,17 +114,18 @@ class SupervisorLauncher:
 class Autoscaler:
     """Measures the load of one queue, decides, and sets the number of workers."""
 
-    def __init__(self, db: Database, launcher: Launcher, settings: AutoscaleSettings) -> None:
-        self._db, self._launcher, self._settings = db, launcher, settings
+    def __init__(self, db: Database, settings: AutoscaleSettings) -> None:
+        self._db, self._settings = db, settings
+        self._slots = SupervisorSlots(db, settings.queue)
 
     async def __call__(self, since_change: float = math.inf) -> Decision:
         """Scale once. `since_change` is the time since the last change in seconds."""
         queue = self._settings.queue
         row = await self._db.autoscale.load(queue)
-        row["workers"] = now = await self._launcher.workers()
+        row["workers"] = now = await self._slots.workers()
         decision = decide(self._settings, Load(**row), since_change)
         if decision.workers != now:
-            await self._launcher.scale(decision.workers)
+            await self._slots.scale(decision.workers)
             await self._db.autoscale.scaled(queue)
             log.info("scaled", queue=queue, before=now, workers=decision.workers)
             details = {"queue": queue, "before": now} | decision._asdict()
@@ -158,8 +148,7 @@ class FleetScaler:
                 log.warning("cannot scale queue", queue=row["queue"], reason=error.message)
                 continue
             if settings.enabled and self._due(settings):
-                scaler = Autoscaler(self._db, SupervisorLauncher(self._db, settings.queue), settings)
-                await self._scale(scaler, settings.queue, row["since_change"])
+                await self._scale(settings, row["since_change"])
 
     def _due(self, settings: AutoscaleSettings) -> bool:
         now = time.monotonic()
@@ -168,14 +157,14 @@ class FleetScaler:
         self._looked[settings.queue] = now
         return True
 
-    async def _scale(self, scaler: Autoscaler, queue: str, since_change: float | None) -> None:
+    async def _scale(self, settings: AutoscaleSettings, since_change: float | None) -> None:
         """Scale one queue. An error that concerns only this queue does not affect the others."""
         try:
-            await scaler(math.inf if since_change is None else since_change)
+            await Autoscaler(self._db, settings)(math.inf if since_change is None else since_change)
         except DatabaseError as error:
             if error.about_everything:
                 raise
-            log.warning("cannot scale queue", queue=queue, reason=error.message)
+            log.warning("cannot scale queue", queue=settings.queue, reason=error.message)
 
 
 async def set_autoscale(db: Database, queue: str, given: Mapping[str, Any]) -> AutoscaleSettings:

@@ -1,4 +1,4 @@
-"""The beat: one call extends every lease, brings the figures, takes home the orders."""
+"""The heartbeat: one call extends all leases, sends statistics, and returns orders."""
 
 from __future__ import annotations
 
