@@ -11,7 +11,7 @@ from typing import Any
 
 from shiftboss.model.task import NewTask
 
-#: The keyword of the published schema that holds them. JSON Schema ignores keywords it does not know.
+#: The keyword of the published schema that has them. JSON Schema ignores unknown keywords.
 TERMS_KEY = "x-shiftboss"
 _SPANS = ("backoff", "backoff_max", "timeout")
 PUBLISHED_TERMS = ("queue", "priority", "max_attempts", "backoff_factor", "origin", "requires", *_SPANS)

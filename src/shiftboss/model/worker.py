@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
@@ -22,16 +22,11 @@ class Capabilities:
     specialized_features: list[str] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
-        value: dict[str, Any] = {
-            "ai_providers": self.ai_providers,
-            "max_concurrent_tasks": self.max_concurrent_tasks,
-            "processing_speed": self.processing_speed,
-            "specialized_features": self.specialized_features,
-        }
-        if self.task_types is not None:
-            value["task_types"] = self.task_types
-        if self.versions:
-            value["versions"] = self.versions
+        value = asdict(self)
+        if self.task_types is None:
+            del value["task_types"]
+        if not self.versions:
+            del value["versions"]
         return value
 
 
@@ -42,7 +37,7 @@ class ResourceLimits:
     gpu_available: bool = False
 
     def as_json(self) -> dict[str, Any]:
-        return {"cpu_cores": self.cpu_cores, "memory_gb": self.memory_gb, "gpu_available": self.gpu_available}
+        return asdict(self)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -1,1 +1,1 @@
-"""Runs handlers: source, executor, heartbeat, limits, spool, the process's main. Calls db and lifecycle."""
+"""One worker process: handlers, sources, executor, heartbeat, inbox, outbox, spool."""

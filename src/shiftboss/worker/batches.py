@@ -8,9 +8,10 @@ import inspect
 from collections.abc import Callable, Coroutine, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Union, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, Union, get_args
 
 from shiftboss.model.errors import UsageError
+from shiftboss.worker.encoding import hints_of
 from shiftboss.worker.mark import Mark
 from shiftboss.worker.threads import in_thread, reject, resolve
 from shiftboss.worker.watchdog import running
@@ -40,7 +41,7 @@ class Batch:
 def one_by_one(many: Callable[..., Any], name: str) -> Callable[..., Any]:
     """Convert a function of a list of items to a function of one item, the signature of a single task."""
     parameters = list(inspect.signature(many).parameters.values())
-    hints = _hints(many)
+    hints = hints_of(many)
     if not parameters or parameters[0].name == "ctx":
         raise UsageError(
             f"{name}: the first parameter of a batch handler is the list of items, not a context"
@@ -63,13 +64,6 @@ def one_by_one(many: Callable[..., Any], name: str) -> Callable[..., Any]:
     rest = {name: hint for name, hint in hints.items() if name not in (parameters[0].name, "return")}
     one.__annotations__ = {ITEM: item.annotation, **rest, "return": _result(hints.get("return"))}
     return one
-
-
-def _hints(function: Callable[..., Any]) -> dict[str, Any]:
-    try:
-        return get_type_hints(function, include_extras=True)
-    except NameError:  # imported for type checking only
-        return {}
 
 
 def _result(returned: Any) -> Any:

@@ -75,12 +75,20 @@ def returns(function: Any) -> Any:
     """Return the annotated return type of a function, or None without an annotation."""
     if not getattr(function, "__annotations__", None):
         return None  # this also keeps lambdas out of the cache
-    return _hints(function)
+    return _return_type(function)
 
 
 @lru_cache(1000)
-def _hints(function: Any) -> Any:
+def _return_type(function: Any) -> Any:
     try:
         return get_type_hints(function).get("return")
     except (NameError, TypeError, AttributeError):
         return None
+
+
+def hints_of(function: Any) -> dict[str, Any]:
+    """Return the evaluated annotations of a function, or none if one is imported for type checking only."""
+    try:
+        return get_type_hints(function, include_extras=True)
+    except NameError:
+        return {}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property
-from typing import Any, Literal, TypedDict, TypeVar, Unpack, get_type_hints
+from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
@@ -19,6 +19,7 @@ from shiftboss.model.terms import PUBLISHED_TERMS
 from shiftboss.worker.batches import Batch, one_by_one
 from shiftboss.worker.blocking import SyncContext
 from shiftboss.worker.context import Context
+from shiftboss.worker.encoding import hints_of
 from shiftboss.worker.engines import requiring
 from shiftboss.worker.middleware import Environment, Injected, is_database
 from shiftboss.worker.options import check_engine, check_limits, limits, refuse_unknown
@@ -212,10 +213,7 @@ class Handler:
 
     @cached_property
     def hints(self) -> dict[str, Any]:
-        try:
-            return get_type_hints(self.function, include_extras=True)
-        except NameError:  # imported for type checking only
-            return {}
+        return hints_of(self.function)
 
     @cached_property
     def arguments(self) -> type[BaseModel] | None:

@@ -83,14 +83,10 @@ def check_limits(handler: Handler) -> None:
             f"{handler.name}: rate_per={handler.rate_per!r} does not work with rate={handler.rate!r}",
             hint='rate=100, rate_per="key" or "tenant"',
         )
-    if handler.rate_per == "key" and handler.concurrency_key is None:
+    needs_key = "max_per_key" if handler.max_per_key is not None else 'rate_per="key"'
+    if handler.concurrency_key is None and (handler.max_per_key is not None or handler.rate_per == "key"):
         raise UsageError(
-            f"{handler.name}: a rate per key needs a concurrency_key",
-            hint="concurrency_key=lambda user_id, **_: str(user_id)",
-        )
-    if handler.max_per_key is not None and handler.concurrency_key is None:
-        raise UsageError(
-            f"{handler.name}: max_per_key needs a concurrency_key",
+            f"{handler.name}: {needs_key} needs a concurrency_key",
             hint="concurrency_key=lambda user_id, **_: str(user_id)",
         )
 
