@@ -169,7 +169,7 @@ class Process:
             return 0.0
 
 
-async def end_stranger(name: str, seconds: float, serves: str) -> bool:
+async def end_former_process(name: str, seconds: float, serves: str) -> bool:
     """End a process of a former supervisor. Return whether it was still alive.
 
     The row in `health` is not sufficient evidence: in a copy of a database it names the workers of the

@@ -17,7 +17,7 @@ from shiftboss.model.errors import DatabaseError, DatabaseUnavailable, EmbeddedS
 from shiftboss.model.settings import SupervisorSettings
 from shiftboss.model.slot import RestartHistory, RestartPolicy, SlotStatus, member_id
 from shiftboss.supervisor.orders import Crash, Kind, Order
-from shiftboss.supervisor.process import Ending, Process, end_stranger
+from shiftboss.supervisor.process import Ending, Process, end_former_process
 from shiftboss.supervisor.row import HealthRow
 
 log = get_logger(__name__)
@@ -161,7 +161,7 @@ class Slot:
         window = self._context.policy.window
         self._history = RestartHistory(window, [now - age for age in row["restart_ages"]])
         serves, seconds = self._context.serves, self._settings.stop_seconds
-        if row["process"] is not None and await end_stranger(row["process"], seconds, serves):
+        if row["process"] is not None and await end_former_process(row["process"], seconds, serves):
             log.info("ended a process of a former supervisor", component=self.component, pid=row["pid"])
         if row["status"] == SlotStatus.FAILED:
             await self._wait_as_failed()

@@ -56,7 +56,7 @@ class Supervisor(Service):
         self._succeeded: set[Slot] = set()
         self._one_at_a_time = asyncio.Lock()
         self._wake = asyncio.Event()
-        self._strangers: set[str] = set()
+        self._unclaimed: set[str] = set()
         self.grace = self._settings.stop_seconds + 30
 
     @classmethod
@@ -134,10 +134,10 @@ class Supervisor(Service):
 
     def _adopt(self, context: HostContext, rows: Mapping[str, Row]) -> None:
         """Add slots for rows that have none, because the reply of `open_slot` was lost."""
-        strangers = set(rows) - {slot.component for slot in self._slots}
-        for component in strangers & self._strangers:  # seen twice, so it is not being opened right now
+        unclaimed = set(rows) - {slot.component for slot in self._slots}
+        for component in unclaimed & self._unclaimed:  # seen twice, so it is not being opened right now
             self._add(Slot(context, rows[component]["queue"], component))
-        self._strangers = strangers
+        self._unclaimed = unclaimed
 
     async def _reconcile(self, context: HostContext) -> None:
         """Open missing slots and drain superfluous ones, the newest first."""
