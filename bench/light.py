@@ -18,7 +18,8 @@ from measures import Bench, Figures, until
 from systems import BENCH, SOURCE, System
 
 REQUESTS = 10_000
-PATHS = ("/api/overview", "/api/tasks", "/api/workers", "/api/queues", "/")
+API = "/api/v1/admin"
+PATHS = (f"{API}/overview", f"{API}/tasks", f"{API}/workers", f"{API}/queues", "/", "/tasks", "/metrics")
 
 
 def environment(url: str) -> dict[str, str]:
@@ -56,16 +57,22 @@ def admin(bench: Bench, system: System, requests: int = REQUESTS) -> Figures:
     try:
         until(lambda: ask(port, "/healthz") is not None, "the admin service does not answer", 0.1)
         family = psutil.Process(process.pid)
-        for n in range(100):
-            ask(port, PATHS[n % len(PATHS)])
+        ask_for_all(port, 100)
         first = family.memory_info().rss
-        for n in range(requests):
-            ask(port, PATHS[n % len(PATHS)])
+        ask_for_all(port, requests)
         last = family.memory_info().rss
     finally:
         process.terminate()
         process.wait(30)
     return {"admin_mb": last / 1024**2, "admin_growth_mb": (last - first) / 1024**2}
+
+
+def ask_for_all(port: int, requests: int) -> None:
+    """Each path in turn. An error would cost less memory than an answer, so it ends the run."""
+    for n in range(requests):
+        path = PATHS[n % len(PATHS)]
+        if ask(port, path) is None:
+            raise RuntimeError(f"the admin service does not answer {path}")
 
 
 def ask(port: int, path: str) -> Any:
