@@ -106,6 +106,22 @@ async def test_a_large_backlog_is_counted_in_part_and_no_queue_is_left_out(
     assert [row["queued"] for row in exact] == [6, 3]
 
 
+async def test_waiting_tasks_are_counted_beside_more_suspended_ones(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shiftboss.db.insights.fleet.COUNTED", 5)
+    await db.execute("INSERT INTO tasks (task_type, hold) SELECT 'a', 'sleep' FROM generate_series(1, 6)")
+    await db.tasks.enqueue([NewTask(task_type="a", queue=queue) for queue in ("one", "two")])
+    ((parent, *_),) = await db.tasks.enqueue([NewTask(task_type="a", queue="one")])
+    await db.tasks.enqueue([NewTask(task_type="a", queue="one", depends_on=[parent])])
+    await db.execute("UPDATE tasks SET hold = 'limit' WHERE queue = 'two'")
+    found = await db.insights.fleet.depths(fresh=True)
+    assert [(row["name"], row["queued"], row["ready"], row["more"]) for row in found if row["queued"]] == [
+        ("one", 3, 2, False),
+        ("two", 1, 0, False),
+    ]
+
+
 async def test_detail_tells_attempts_and_why(db: Database) -> None:
     ((id, *_),) = await db.tasks.enqueue([NewTask(task_type="render")])
     detail = await db.insights.tasks.detail(id)

@@ -31,17 +31,44 @@ SET search_path = pg_catalog, pg_temp AS $$
           ORDER BY generation_processed_at DESC LIMIT p_sample) x
 $$;
 
--- What the view shiftboss.queues tells, at a bounded cost beside any backlog: of the waiting tasks (suspended ones wait for no
--- worker and are passed over) the p_most oldest are counted, and `more` says that there are others. A queue whose tasks are all among the others counts one; the oldest of
--- each queue is found by the claim's index in any case.
+-- Up to p_most tasks that wait for a worker, the oldest first. Suspended tasks wait for none and are skipped. If there are more
+-- of those than p_most, the walk by age would pass them all: the tasks are then read lane by lane and hold by hold, in no order.
+CREATE OR REPLACE FUNCTION shiftboss.waiting(p_most bigint) RETURNS TABLE (queue text, hold text, due timestamptz)
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
+    WITH many AS MATERIALIZED (
+        SELECT EXISTS (SELECT FROM public.tasks t WHERE t.status = 'Queued' AND t.hold IN ('sleep', 'event', 'child')
+            OFFSET p_most) AS suspended
+    )
+    (SELECT t.queue, t.hold, coalesce(t.run_at, t.created_at) FROM public.tasks t
+     WHERE NOT (SELECT suspended FROM many)
+       AND t.status = 'Queued' AND (t.hold IS NULL OR t.hold NOT IN ('sleep', 'event', 'child'))
+     ORDER BY t.created_at LIMIT p_most)
+    UNION ALL
+    (SELECT w.* FROM (
+        SELECT t.* FROM shiftboss.every_lane() l CROSS JOIN LATERAL (
+            SELECT t.queue, t.hold, coalesce(t.run_at, t.created_at) FROM public.tasks t
+            WHERE t.status = 'Queued' AND t.hold IS NULL
+              AND shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires) = l.lane LIMIT p_most) t
+        UNION ALL
+        SELECT t.queue, t.hold, coalesce(t.run_at, t.created_at) FROM public.tasks t WHERE t.status = 'Queued' AND t.hold = 'limit'
+        UNION ALL
+        SELECT t.queue, t.hold, coalesce(t.run_at, t.created_at) FROM public.tasks t WHERE t.status = 'Queued' AND t.hold = 'dependency'
+        UNION ALL
+        SELECT t.queue, t.hold, coalesce(t.run_at, t.created_at) FROM shiftboss.unusable u JOIN public.tasks t ON t.id = u.task_id
+        WHERE t.status = 'Queued' AND t.hold = 'unusable') w
+     WHERE (SELECT suspended FROM many) LIMIT p_most)
+$$;
+
+-- What the view shiftboss.queues tells, at a bounded cost beside any backlog: p_most waiting tasks are counted, and `more` says
+-- that there are others. A queue whose tasks are all among the others counts one; the oldest of each queue is found by the
+-- claim's index in any case.
 CREATE OR REPLACE FUNCTION shiftboss.queues_within(p_most bigint)
 RETURNS TABLE (name text, queued bigint, ready bigint, running bigint, oldest_seconds double precision, paused boolean,
     pause_reason text, paused_at timestamptz, max_running int, rate int, rate_seconds double precision, workers bigint,
     more boolean, rate_per text)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     WITH lanes AS MATERIALIZED (SELECT lane, queue FROM shiftboss.every_lane()), seen AS MATERIALIZED (
-        SELECT queue, hold, coalesce(run_at, created_at) AS due FROM public.tasks
-        WHERE status = 'Queued' AND (hold IS NULL OR hold NOT IN ('sleep', 'event', 'child')) ORDER BY created_at LIMIT p_most
+        SELECT queue, hold, due FROM shiftboss.waiting(p_most)
     ), waiting AS (
         SELECT queue, count(*) AS queued,
             -- a subquery, so that the clock is asked once and not per row

@@ -55,7 +55,7 @@ CREATE OR REPLACE FUNCTION shiftboss.count_queues(p_most int) RETURNS boolean LA
 SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
     DELETE FROM shiftboss.queue_counts;
-    IF NOT EXISTS (SELECT FROM public.tasks WHERE status = 'Queued' ORDER BY created_at OFFSET p_most LIMIT 1) THEN
+    IF NOT EXISTS (SELECT FROM shiftboss.waiting(p_most + 1) OFFSET p_most) THEN
         RETURN false;
     END IF;
     INSERT INTO shiftboss.queue_counts (queue, queued)
