@@ -1,14 +1,14 @@
--- What other functions, defaults and indexes are built on. All three run for every row: a SET clause would cost more than
--- they do, or keep PostgreSQL from inlining them. So they qualify every name, or are bound when they are created.
+-- Functions that other functions, defaults and indexes build on. They run for every row: a SET clause would cost more than
+-- the functions themselves, or prevent inlining. Instead, they qualify every name or are parsed at creation.
 
--- The one clock. A test moves it by `SET shiftboss.now = '...'`.
+-- The clock of the whole schema. Tests move it with `SET shiftboss.now = '...'`.
 CREATE OR REPLACE FUNCTION shiftboss.now() RETURNS timestamptz LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN CASE WHEN pg_catalog.current_setting('shiftboss.now', true) OPERATOR(pg_catalog.<>) ''
         THEN shiftboss.test_clock() ELSE pg_catalog.clock_timestamp() END;
 END $$;
 
--- Only the owner of the schema moves the clock. Any other session that sets it gets the real time.
+-- Only the owner of the schema can move the clock. Other sessions get the real time.
 CREATE OR REPLACE FUNCTION shiftboss.test_clock() RETURNS timestamptz LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN

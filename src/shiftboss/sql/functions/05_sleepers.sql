@@ -1,14 +1,14 @@
--- Wake workers only when one sleeps: NOTIFY takes a lock of the whole server until the commit is durable, so that commits
--- queue up behind each other. A worker that finds nothing to do
---   1. arms: takes a number, in a transaction that has an id and ends at once;
---   2. looks at pg_current_snapshot(): transactions under way may have asked before it armed, and will not wake it;
---   3. claims once more, and again whenever one of those transactions has ended, until none is left;
---   4. sleeps. A notice wakes all sleepers and carries the last number given out: a worker that has that number or a lower one
---      gets this notice, so that any of them may say that it was heard. Only then does an enqueue go without a notice again.
--- Setting 'notify' = 'off' in shiftboss.settings: nobody arms, nobody is notified of tasks, and workers poll.
--- SECURITY DEFINER: a role that may enqueue needs no right on the counters.
+-- Notify workers only if one sleeps: NOTIFY holds a server-wide lock until the commit is durable, which serialises commits.
+-- A worker that finds no task
+--   1. arms: takes a number, in a short transaction that has an id;
+--   2. reads pg_current_snapshot(): transactions still running may have checked for sleepers before it armed;
+--   3. claims again, and once more whenever one of those transactions ends, until none is left;
+--   4. sleeps. A notification wakes all sleepers and carries the last number given out. Each worker with that number or a
+--      lower one receives it, so any of them can record that it was heard. After that, enqueues do not notify again.
+-- With 'notify' = 'off' in shiftboss.settings, workers do not arm and are not notified; they poll.
+-- SECURITY DEFINER: a role that may enqueue needs no privileges on the counters.
 
--- Compared with IS NOT FALSE: a counter without a value must not keep a sleeper waiting.
+-- IS NOT FALSE: if a counter has no value, assume a sleeper rather than leave one waiting.
 CREATE OR REPLACE FUNCTION shiftboss.somebody_sleeps() RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -16,7 +16,7 @@ BEGIN
         AND shiftboss.setting('notify', 'on') <> 'off';
 END $$;
 
--- Wake all sleepers, if there are any.
+-- Notify all sleepers, if there are any.
 CREATE OR REPLACE FUNCTION shiftboss.ring() RETURNS void LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -25,8 +25,8 @@ BEGIN
     END IF;
 END $$;
 
--- A number for a worker that is about to sleep; NULL when nobody will be notified. The transaction gets an id, so that the
--- next snapshot lists all older ones that still run.
+-- Return a number for a worker that is about to sleep, or NULL if notifications are off. The transaction gets an id, so that
+-- the next snapshot lists all older transactions that still run.
 CREATE OR REPLACE FUNCTION shiftboss.arm() RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -37,7 +37,7 @@ BEGIN
     RETURN nextval('shiftboss.armed');
 END $$;
 
--- A notice with this number has arrived. A number that was never given out is from before a crash: ignore it.
+-- Record that a notification with this number has arrived. Ignores numbers from before a crash, which were never given out.
 CREATE OR REPLACE FUNCTION shiftboss.hear(p_number bigint) RETURNS void LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN

@@ -1,6 +1,5 @@
--- How a task comes in. Any INSERT into `tasks` is an enqueue: triggers do what must be done for each, so that plain SQL,
--- COPY and shiftboss.enqueue() are one way. The triggers run as the owner: a role that may insert needs no right on what they
--- look up and write.
+-- Enqueue tasks. Any INSERT into `tasks` is an enqueue: triggers do the rest, so plain SQL, COPY and shiftboss.enqueue() are
+-- equivalent. The triggers run as the owner: a role that may insert needs no privileges on the tables that they use.
 
 CREATE OR REPLACE FUNCTION shiftboss.setting(p_key text, p_default text) RETURNS text LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp AS
@@ -11,34 +10,34 @@ CREATE OR REPLACE FUNCTION shiftboss.priority_of(p_origin text) RETURNS smallint
     (CASE p_origin WHEN 'real_time_analysis' THEN 15 WHEN 'user_requested' THEN 10
                           WHEN 'batch_processing' THEN 5 WHEN 'background_cleanup' THEN 1 ELSE 5 END)::smallint;
 
--- Terms that go in well and hurt later: no client can read such a time, no index holds such a key, and every claim that
--- meets it fails. Not CHECKs, as PostgreSQL prepares those again for every statement: they cost a claim of one a twentieth.
+-- Reject values that would make every later claim fail: times that clients cannot represent, and keys that do not fit into
+-- an index. These are not CHECKs, because PostgreSQL prepares those for every statement: that costs 5 % of a single claim.
 CREATE OR REPLACE FUNCTION shiftboss.check_terms(t public.tasks) RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_wrong text := CASE
         WHEN octet_length(t.dedup_key) > 1000 THEN 'dedup_key is longer than 1000 bytes'
         WHEN octet_length(t.concurrency_key) > 1000 THEN 'concurrency_key is longer than 1000 bytes'
-        WHEN t.deadline <= '2000-01-01 00:00+00' OR t.deadline >= '2200-01-01 00:00+00' THEN 'deadline is not a sensible time'
+        WHEN t.deadline <= '2000-01-01 00:00+00' OR t.deadline >= '2200-01-01 00:00+00' THEN 'deadline is before 2000 or after 2200'
         WHEN t.timeout > interval '10 years' THEN 'timeout is longer than 10 years'
         WHEN t.backoff_max > interval '10 years' THEN 'backoff_max is longer than 10 years' END;
 BEGIN
     IF v_wrong IS NOT NULL THEN
         RAISE EXCEPTION '%', v_wrong USING ERRCODE = 'check_violation',
-            HINT = 'Long text belongs into params; a key may be a hash of it.';
+            HINT = 'Put long text into params, and use a hash of it as the key.';
     END IF;
 END $$;
 
--- Names that are too long for the indexes of statistics and rollups.
+-- Reject names that are too long for the indexes of the statistics.
 CREATE OR REPLACE FUNCTION shiftboss.check_names(p_queue text, p_task_type text) RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF octet_length(p_queue) > 500 OR octet_length(p_task_type) > 500 THEN
         RAISE EXCEPTION '% is longer than 500 bytes', CASE WHEN octet_length(p_queue) > 500 THEN 'queue' ELSE 'task_type' END
-            USING ERRCODE = 'check_violation', HINT = 'Long text belongs into params.';
+            USING ERRCODE = 'check_violation', HINT = 'Put long text into params.';
     END IF;
 END $$;
-DROP TRIGGER IF EXISTS refuse_lane ON shiftboss.lanes;  -- of a version whose trigger made lanes known
+DROP TRIGGER IF EXISTS refuse_lane ON shiftboss.lanes;  -- from a version that registered lanes in a trigger
 DROP FUNCTION IF EXISTS shiftboss.refuse_lane();
 
 CREATE OR REPLACE FUNCTION shiftboss.check_changed_terms() RETURNS trigger LANGUAGE plpgsql
@@ -48,8 +47,8 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- Runs only for tasks with terms of their own; see the WHEN clause of its trigger, which is short because every
--- statement reads it again.
+-- Runs only for tasks with non-default options: see the WHEN clause of its trigger, which is short because PostgreSQL parses
+-- it for every statement.
 CREATE OR REPLACE FUNCTION shiftboss.prepare_task() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -60,9 +59,9 @@ BEGIN
     END IF;
     PERFORM shiftboss.check_names(NEW.queue, NEW.task_type);
     IF pg_column_size(NEW.params) > shiftboss.payload_limit() THEN
-        RAISE EXCEPTION 'params of % bytes are over the limit of % bytes', pg_column_size(NEW.params), shiftboss.payload_limit()
-            USING ERRCODE = 'program_limit_exceeded',
-                  HINT = 'Store the payload elsewhere and pass a reference, or raise it: SELECT shiftboss.set_payload_limit(bytes).';
+        RAISE EXCEPTION 'params of % bytes exceed the limit of % bytes', pg_column_size(NEW.params), shiftboss.payload_limit()
+            USING ERRCODE = 'program_limit_exceeded', HINT = 'Store the payload elsewhere and pass a reference, '
+                || 'or raise the limit: SELECT shiftboss.set_payload_limit(bytes).';
     END IF;
     PERFORM shiftboss.check_terms(NEW);
     IF NEW.origin IS NOT NULL AND NEW.priority = 5 THEN
@@ -81,7 +80,7 @@ BEGIN
             RAISE EXCEPTION 'requires: "%" must be of type %, not %', v_wrong.key, v_wrong.kind, v_wrong.given
                 USING ERRCODE = 'invalid_parameter_value';
         ELSIF v_wrong.key IS NOT NULL THEN
-            RAISE EXCEPTION 'requires has no key "%"', v_wrong.key USING ERRCODE = 'invalid_parameter_value',
+            RAISE EXCEPTION 'requires: unknown key "%"', v_wrong.key USING ERRCODE = 'invalid_parameter_value',
                 HINT = 'Known keys: ai_provider, features, gpu, memory_gb, cpu_cores.';
         END IF;
     END IF;
@@ -91,9 +90,9 @@ BEGIN
     RETURN NEW;
 END $$;
 
--- Parents must exist before their children, so a cycle cannot arise. Locking the parents orders this against their end. Each
--- live parent is also written, once per transaction: a caller that ends the parent at REPEATABLE READ with a snapshot
--- from before this edge then gets a serialization error instead of overlooking the child.
+-- Hold a task until its parents have ended. Parents must exist before their children, so cycles are impossible. Locking the
+-- parents serialises this with their end. Each live parent is also updated, once per transaction: a session that ends the
+-- parent at REPEATABLE READ with an older snapshot then gets a serialization error instead of overlooking the child.
 CREATE OR REPLACE FUNCTION shiftboss.await_parents(p_task public.tasks) RETURNS public.tasks
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -108,7 +107,7 @@ BEGIN
     IF FOUND THEN
         RAISE EXCEPTION 'task % depends on task %, which does not exist', p_task.id, v_bad.d
             USING ERRCODE = 'foreign_key_violation',
-                  HINT = 'Enqueue a task after the tasks it depends on; a cycle is not possible.';
+                  HINT = 'Enqueue a task after the tasks that it depends on.';
     END IF;
     UPDATE public.tasks SET has_dependants = true, updated_at = v_now
     WHERE id = ANY (v_live) AND (NOT has_dependants OR xmin <> pg_current_xact_id()::xid);
@@ -128,8 +127,9 @@ BEGIN
     RETURN p_task;
 END $$;
 
--- The arguments with the results of parents in place: {"shiftboss.results": {"pages": 0, "all": [0, 1]}} in the metadata names
--- them by their places in depends_on, from 0. Whatever else stands there is ignored: the end of a parent must not fail on it.
+-- Return the params with results of parents filled in. {"shiftboss.results": {"pages": 0, "all": [0, 1]}} in the metadata
+-- names them by their positions in depends_on, from 0. Anything else there is ignored, so that the end of a parent cannot
+-- fail.
 CREATE OR REPLACE FUNCTION shiftboss.with_results(p_params jsonb, p_metadata jsonb, p_parents uuid[]) RETURNS jsonb
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -148,8 +148,8 @@ BEGIN
     RETURN p_params || coalesce(v_given, '{}');
 END $$;
 
--- Once per statement: wake workers that sleep (05_sleepers.sql). It looks at no row: claims find new lanes by themselves
--- (20_claim.sql), and a transition table alone costs a single enqueue a twentieth.
+-- Once per statement, notify sleeping workers (05_sleepers.sql). It reads no rows: claims discover new lanes (20_claim.sql),
+-- and a transition table would cost 5 % of a single enqueue.
 CREATE OR REPLACE FUNCTION shiftboss.announce_tasks() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -159,15 +159,15 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- An empty type is refused here and not by a CHECK: a table from before Shiftboss may hold such rows, which a CHECK would
--- keep from being cancelled, rescued or deleted.
+-- Reject an empty type. This is not a CHECK, because a table from before Shiftboss may contain such rows, which could then not
+-- be cancelled, rescued or deleted.
 CREATE OR REPLACE FUNCTION shiftboss.refuse_type() RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RAISE EXCEPTION 'task_type must not be empty' USING ERRCODE = 'check_violation', CONSTRAINT = 'tasks_type_named',
-        TABLE = 'tasks', HINT = 'The type says which handler runs the task.';
+        TABLE = 'tasks', HINT = 'Set task_type to the name of the handler that runs the task.';
 END $$;
 
--- A task moved by hand to another lane. One that was unusable for want of a type can be used now.
+-- Runs when a plain UPDATE moves a task to another lane. A task that was unusable without a type becomes usable.
 CREATE OR REPLACE FUNCTION shiftboss.announce_lane() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -180,7 +180,7 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- A task that was still to end and is taken out by hand: for those that wait for it, it has failed.
+-- Runs when an unfinished task is deleted by hand: it counts as failed for the tasks that wait for it.
 CREATE OR REPLACE FUNCTION shiftboss.release_children() RETURNS trigger LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -195,15 +195,15 @@ CREATE OR REPLACE FUNCTION shiftboss.set_payload_limit(p_bytes int) RETURNS void
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF p_bytes IS NULL OR p_bytes < 64 THEN
-        RAISE EXCEPTION 'a payload limit of % bytes lets no task in', coalesce(p_bytes::text, 'no')
+        RAISE EXCEPTION 'a payload limit of % bytes is too small: the minimum is 64', coalesce(p_bytes::text, 'NULL')
             USING ERRCODE = 'invalid_parameter_value', HINT = 'The default is 1048576.';
     END IF;
     INSERT INTO shiftboss.settings (key, value) VALUES ('max_payload_bytes', p_bytes)
     ON CONFLICT (key) DO UPDATE SET value = excluded.value;
 END $$;
 
--- The payload limit stands in the trigger itself, so that no INSERT has to look it up. Its condition is kept short, as
--- PostgreSQL reads it again for every statement.
+-- Create the trigger with the payload limit in its condition, so that no INSERT has to look it up. The condition is short,
+-- because PostgreSQL parses it for every statement.
 CREATE OR REPLACE FUNCTION shiftboss.guard_tasks() RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -227,7 +227,7 @@ END $$;
 DO $$ BEGIN PERFORM shiftboss.guard_tasks(); END $$;
 CREATE OR REPLACE TRIGGER follow_payload_limit AFTER INSERT OR UPDATE OR DELETE ON shiftboss.settings
     FOR EACH ROW EXECUTE FUNCTION shiftboss.follow_payload_limit();
--- AFTER, as a BEFORE trigger makes every update of a task fetch and lock its row once more, of these columns or not.
+-- AFTER, because a BEFORE trigger makes every update of a task fetch and lock its row again, even of other columns.
 CREATE OR REPLACE TRIGGER check_changed_terms
     AFTER UPDATE OF dedup_key, concurrency_key, deadline, timeout, backoff_max ON public.tasks
     FOR EACH ROW EXECUTE FUNCTION shiftboss.check_changed_terms();
@@ -240,11 +240,13 @@ CREATE OR REPLACE TRIGGER release_children AFTER DELETE ON public.tasks FOR EACH
 
 DROP FUNCTION IF EXISTS shiftboss.enqueue_giving_way(jsonb);
 
--- Enqueue from any client: a JSON array of objects whose keys are the task's columns. One row per object comes back, in
--- order; a task whose dedup_key is already live is not made again, its id comes back with created = false. Locks are taken in
--- one order (parents as a finish locks them, then keys by name); a caller whose transaction crosses another's nevertheless
--- gets a deadlock error and can try again.
-DROP FUNCTION IF EXISTS shiftboss.enqueue(jsonb);  -- it had one parameter less
+-- Enqueue tasks from any client: a JSON array of objects whose keys are columns of `tasks`. Returns one row per object, in
+-- order. If an unfinished task has the same dedup_key, no task is created and its id is returned with created = false.
+-- Locks are taken in a fixed order (parents as in a report, then keys by name). A caller whose own transaction conflicts
+-- with another may still get a deadlock error and can retry.
+-- Steps: check the keys; delegate tasks that need one by one treatment; lock the parents; insert all rows in one statement
+-- (`incoming`, `made`); return the ids, looking up those of existing tasks by their dedup_key.
+DROP FUNCTION IF EXISTS shiftboss.enqueue(jsonb);  -- had one parameter fewer
 CREATE OR REPLACE FUNCTION shiftboss.enqueue(p_tasks jsonb, p_tries int DEFAULT 10) RETURNS TABLE (id uuid, created boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -259,7 +261,7 @@ DECLARE
     v_normal uuid[];
 BEGIN
     IF jsonb_typeof(p_tasks) IS DISTINCT FROM 'array' THEN
-        RAISE EXCEPTION 'enqueue takes a JSON array of tasks' USING ERRCODE = 'invalid_parameter_value',
+        RAISE EXCEPTION 'the argument of enqueue must be a JSON array of tasks' USING ERRCODE = 'invalid_parameter_value',
             HINT = 'For example: SELECT * FROM shiftboss.enqueue(''[{"task_type": "resize", "params": {"id": 7}}]'')';
     END IF;
     SELECT bool_or(k = 'depends_on'), bool_or(k IN ('dedup_for', 'debounce', 'debounce_max')), min(k) FILTER (WHERE k NOT IN ('id', 'task_type', 'params', 'queue', 'priority', 'origin',
@@ -268,7 +270,7 @@ BEGIN
         'dedup_for', 'debounce', 'debounce_max'))
     INTO v_linked, v_unique, v_key FROM jsonb_array_elements(p_tasks) t, jsonb_object_keys(t) k;
     IF v_key IS NOT NULL THEN
-        RAISE EXCEPTION 'a task has no field "%"', v_key USING ERRCODE = 'invalid_parameter_value';
+        RAISE EXCEPTION 'unknown field "%" in a task', v_key USING ERRCODE = 'invalid_parameter_value';
     END IF;
     IF v_unique THEN
         IF jsonb_array_length(p_tasks) > 1 THEN
@@ -304,7 +306,7 @@ BEGIN
             i.concurrency_key, coalesce(i.max_attempts, 3), i.backoff, i.backoff_factor, i.backoff_max, i.depends_on,
             i.on_dependency_failure, nullif(i.requires, 'null'), i.region, i.run_id, nullif(i.metadata, 'null'),
             v_now + i.n * interval '1 microsecond', v_now
-        -- Parents come before their children, else keys by name; created_at keeps the order in which tasks were given.
+        -- Insert parents before their children, otherwise keys by name. created_at preserves the given order.
         FROM incoming i ORDER BY CASE WHEN v_linked THEN i.n END, i.dedup_key COLLATE "C", i.n
         ON CONFLICT (dedup_key) WHERE dedup_key IS NOT NULL AND status IN ('Queued', 'In Progress') DO NOTHING
         RETURNING tasks.id
@@ -313,7 +315,7 @@ BEGIN
         array_agg(m.id) FILTER (WHERE i.origin IS NOT NULL AND i.priority = 5)
     INTO v_ids, v_made, v_keys, v_normal
     FROM incoming i LEFT JOIN made m ON m.id = i.new_id;
-    IF v_normal IS NOT NULL THEN  -- asked for in so many words; the rule by origin could not tell it from the default
+    IF v_normal IS NOT NULL THEN  -- an explicit priority of 5, which the rule for origins took for the default
         UPDATE public.tasks t SET priority = 5 WHERE t.id = ANY (v_normal) AND t.priority <> 5;
     END IF;
 
@@ -321,9 +323,9 @@ BEGIN
         created := v_made[n];
         id := CASE WHEN created THEN v_ids[n] ELSE
             (SELECT t.id FROM public.tasks t WHERE t.dedup_key = v_keys[n] AND t.status IN ('Queued', 'In Progress')) END;
-        IF id IS NULL THEN  -- the live one ended between the two statements, so there is room for this one
+        IF id IS NULL THEN  -- the existing task ended between the two statements: try again
             IF p_tries <= 1 THEN
-                RAISE EXCEPTION 'tasks with the dedup_key "%" come and go faster than one can be added', v_keys[n]
+                RAISE EXCEPTION 'cannot enqueue: tasks with the dedup_key "%" start and end too quickly', v_keys[n]
                     USING ERRCODE = 'serialization_failure', HINT = 'Try again.';
             END IF;
             SELECT e.id, e.created INTO id, created FROM shiftboss.enqueue(jsonb_build_array(p_tasks -> (n - 1)), p_tries - 1) e;
@@ -332,22 +334,22 @@ BEGIN
     END LOOP;
 END $$;
 
--- It runs as its owner, so that a role can enqueue without any other right. See `shiftboss db roles`.
+-- The function runs as its owner, so that a role can enqueue without other privileges. See `shiftboss db roles`.
 REVOKE EXECUTE ON FUNCTION shiftboss.enqueue(jsonb, int) FROM PUBLIC;
 
--- Which task of the array, by its place, waits for which other.
+-- The dependencies of the tasks in the array: the position of a task and the id of its parent.
 CREATE OR REPLACE FUNCTION shiftboss.links(p_tasks jsonb) RETURNS TABLE (n bigint, parent uuid) LANGUAGE sql IMMUTABLE
 SET search_path = pg_catalog, pg_temp AS $$
     SELECT t.n, d::uuid FROM jsonb_array_elements(p_tasks) WITH ORDINALITY t (task, n), jsonb_array_elements_text(
         CASE jsonb_typeof(t.task -> 'depends_on') WHEN 'array' THEN t.task -> 'depends_on' ELSE '[]' END) d
 $$;
 
--- One by one, for parents that may be live already under their dedup_key: their children wait for the live ones.
+-- Enqueue tasks one by one, because a parent may already exist under its dedup_key: its children then wait for that task.
 CREATE OR REPLACE FUNCTION shiftboss.enqueue_in_turn(p_tasks jsonb) RETURNS TABLE (id uuid, created boolean)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_task jsonb;
-    v_real jsonb := '{}';  -- the id as it was given: the id as it is
+    v_real jsonb := '{}';  -- maps each given id to the actual id
 BEGIN
     FOR v_task IN SELECT t FROM jsonb_array_elements(p_tasks) t LOOP
         SELECT v_task || jsonb_build_object('depends_on', jsonb_agg(coalesce(v_real ->> l.parent::text, l.parent::text)))

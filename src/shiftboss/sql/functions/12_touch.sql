@@ -1,6 +1,5 @@
--- updated_at follows every UPDATE of a task, also a plain one that leaves it alone. AFTER, and a second write where it is
--- needed: a BEFORE trigger makes every update fetch and lock its row once more, also those of our own functions, which set
--- updated_at themselves.
+-- Set updated_at on every UPDATE of a task that does not set it. AFTER, with a second write if needed: a BEFORE trigger makes
+-- every update fetch and lock its row again, including those of our own functions, which set updated_at themselves.
 CREATE OR REPLACE FUNCTION shiftboss.touch_task() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     UPDATE public.tasks SET updated_at = shiftboss.now() WHERE id = NEW.id AND updated_at < shiftboss.now();

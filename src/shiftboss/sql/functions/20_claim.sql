@@ -1,7 +1,8 @@
--- How a task goes out. A claim takes a batch for one worker and gives each task a lease: from then on only that lease can
--- finish, fail, defer, extend or report on it.
+-- Claim tasks. A claim takes a batch for one worker and gives each task a lease. From then on, only this lease can complete,
+-- fail, defer, extend or report on the task.
 
--- Compared as JSON, which never raises: one worker that says nonsense of itself must not stop the claims of all.
+-- Whether a worker meets the requirements of a task. Values are compared as JSON, which never raises an error: one worker with
+-- invalid capabilities must not stop all claims.
 CREATE OR REPLACE FUNCTION shiftboss.meets(p_requires jsonb, p_capabilities jsonb, p_resources jsonb) RETURNS boolean
 LANGUAGE sql IMMUTABLE RETURN
     (p_requires -> 'ai_provider' IS NULL
@@ -13,20 +14,20 @@ LANGUAGE sql IMMUTABLE RETURN
        AND coalesce(p_requires -> 'memory_gb', '0') <= coalesce(p_resources -> 'memory_gb', '0')
        AND coalesce(p_requires -> 'cpu_cores', '0') <= coalesce(p_resources -> 'cpu_cores', '0');
 
--- May this worker do tasks of this lane? A worker that declares no task types takes any.
+-- Whether this worker may run tasks of this lane. A worker that declares no task types may run any.
 CREATE OR REPLACE FUNCTION shiftboss.capable(p_worker public.workers, p_queue text, p_task_type text, p_requires jsonb)
 RETURNS boolean LANGUAGE sql IMMUTABLE RETURN
     (p_worker.queues IS NULL OR p_queue = ANY (p_worker.queues))
        AND (NOT p_worker.capabilities ? 'task_types' OR p_worker.capabilities -> 'task_types' ? p_task_type)
        AND (p_requires IS NULL OR shiftboss.meets(p_requires, p_worker.capabilities, p_worker.resource_limits));
 
--- Marked for termination, by status or by what the orchestrator wrote into the metadata.
+-- Whether the worker is marked for termination, by its status or by the orchestrator in its metadata.
 CREATE OR REPLACE FUNCTION shiftboss.ending(p_worker public.workers) RETURNS boolean LANGUAGE sql IMMUTABLE RETURN
     p_worker.status = 'terminated'
         OR coalesce(p_worker.metadata ->> 'orchestrator_status', '') IN ('terminating', 'terminated');
 
--- What holds back a task of this queue and type. PostgreSQL inlines both, which a SET clause would prevent: so every name
--- and operator is qualified.
+-- The limits and pauses that apply to a queue and type. PostgreSQL inlines both functions, which a SET clause would prevent,
+-- so every name and operator is qualified.
 CREATE OR REPLACE FUNCTION shiftboss.limits_of(p_queue text, p_task_type text) RETURNS SETOF shiftboss.limits
 LANGUAGE sql STABLE ROWS 1 AS $$
     SELECT * FROM shiftboss.limits
@@ -42,8 +43,8 @@ $$;
 
 DROP FUNCTION IF EXISTS shiftboss.headroom(text, text, timestamptz);
 
--- How many more tasks of this lane its limits allow now; a rate per key is looked at task by task (pick_limited). The caller
--- holds the limits' row locks, so the answer stays true.
+-- How many more tasks of this lane its limits allow now. Rates per key are checked for each task (pick_limited). The caller
+-- holds the row locks of the limits, so the result stays valid.
 CREATE OR REPLACE FUNCTION shiftboss.headroom(p_queue text, p_task_type text, p_now timestamptz, p_tenant text) RETURNS int
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -64,13 +65,13 @@ BEGIN
     RETURN greatest(v_room, 0);
 END $$;
 
--- A token bucket: `rate` tokens per period, never more than `rate` saved up. Its time never runs backwards.
+-- The tokens of a bucket that gains `rate` tokens per period and holds at most `rate`. Its time never runs backwards.
 CREATE OR REPLACE FUNCTION shiftboss.tokens(p_limit shiftboss.limits, p_now timestamptz) RETURNS double precision
 LANGUAGE sql IMMUTABLE RETURN
     least(p_limit.rate, coalesce(p_limit.tokens + p_limit.rate
         * greatest(extract(epoch FROM p_now - p_limit.refilled_at), 0) / extract(epoch FROM p_limit.rate_period), p_limit.rate));
 
--- The same for one key or tenant, where each has a bucket of its own; one that has none yet has a full one.
+-- The same for one key or tenant, which has its own bucket. A missing bucket is full.
 CREATE OR REPLACE FUNCTION shiftboss.tokens_of(p_limit shiftboss.limits, p_key text, p_now timestamptz) RETURNS double precision
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT coalesce((SELECT least(p_limit.rate, b.tokens + p_limit.rate * greatest(extract(epoch FROM p_now - b.refilled_at), 0)
@@ -78,7 +79,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         FROM shiftboss.rate_buckets b WHERE b.kind = p_limit.kind AND b.name = p_limit.name AND b.key = p_key), p_limit.rate)
 $$;
 
--- Count tasks against the buckets of these keys (p_per: key or tenant), and forget buckets that are full again.
+-- Count tasks against the buckets of these keys (p_per: key or tenant), and delete buckets that are full again.
 CREATE OR REPLACE FUNCTION shiftboss.spend_each(p_queue text, p_task_type text, p_per text, p_keys text[], p_now timestamptz)
 RETURNS void LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     INSERT INTO shiftboss.rate_buckets AS b (kind, name, key, tokens, refilled_at)
@@ -91,8 +92,8 @@ RETURNS void LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     WHERE b.kind = l.kind AND b.name = l.name AND b.refilled_at < p_now - l.rate_period - interval '1 minute';
 $$;
 
--- Count these tasks against the limits. Limits without a rate are written as well: a claim at REPEATABLE READ whose snapshot
--- does not show these tasks then gets a serialization error instead of exceeding the limit.
+-- Count these tasks against the limits. Limits without a rate are updated too: a claim at REPEATABLE READ whose snapshot does
+-- not include these tasks then gets a serialization error instead of exceeding the limit.
 CREATE OR REPLACE FUNCTION shiftboss.spend(p_queue text, p_task_type text, p_count int, p_now timestamptz) RETURNS void
 LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     UPDATE shiftboss.limits l
@@ -101,10 +102,11 @@ LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     WHERE (l.kind = 'queue' AND l.name = p_queue) OR (l.kind = 'task_type' AND l.name = p_task_type)
 $$;
 
--- Pick from one lane that has limits. A task whose key is full is parked (hold = 'limit'): it leaves the claim's index
--- and comes back when one of its key ends, so that it is looked at once and not at every claim. One whose key has used up
--- its rate becomes due when its token comes.
--- p_only: of these tasks only.
+-- Pick tasks from a lane that has limits. A task whose key is at its limit is parked (hold = 'limit'): it leaves the claim's
+-- index until a task with its key ends, so claims do not check it again and again. A task whose key has used up its rate
+-- becomes due when a token is available. p_only restricts the choice to these tasks.
+-- Each round: read and lock the next tasks of the lane (`heads`) or those of p_only (`wanted`), count the running tasks of
+-- each key (`busy`), decide which fit the limit per key (`judged`), and compute when a token is available (`rates`, `timed`).
 CREATE OR REPLACE FUNCTION shiftboss.pick_limited(p_lane bigint, p_queue text, p_task_type text, p_limit int, p_now timestamptz,
     p_only uuid[] DEFAULT NULL) RETURNS uuid[] LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -157,7 +159,7 @@ BEGIN
             WHERE l.rate_per = 'key' GROUP BY k.concurrency_key
         ), timed AS (
             SELECT j.*, CASE WHEN j.fits THEN least(r.most, (row_number() OVER (PARTITION BY j.concurrency_key, j.fits
-                ORDER BY j.ready_at, j.id) - r.tokens) * r.every) END AS late  -- no later than a period: the limit may be raised
+                ORDER BY j.ready_at, j.id) - r.tokens) * r.every) END AS late  -- at most one period, because the limit may be raised
             FROM judged j LEFT JOIN rates r USING (concurrency_key)
         )
         SELECT (array_agg(id ORDER BY ready_at, id) FILTER (WHERE fits AND coalesce(late <= interval '0', true)))[1:v_room],
@@ -187,19 +189,19 @@ BEGIN
     RETURN v_picked;
 END $$;
 
--- The nearest moment within years of four digits: clients cannot represent infinity or years before Christ.
+-- The nearest timestamp in the years 1 to 9999: clients cannot represent infinity or years BC.
 CREATE OR REPLACE FUNCTION shiftboss.civil(p_moment timestamptz) RETURNS timestamptz LANGUAGE sql IMMUTABLE RETURN
     CASE WHEN p_moment < '0001-01-03 00:00+00' THEN '0001-01-03 00:00+00'
         WHEN p_moment > '9999-12-29 00:00+00' THEN '9999-12-29 00:00+00' ELSE p_moment END;
 
--- A running task as its worker gets it.
+-- A running task as its worker receives it.
 CREATE OR REPLACE FUNCTION shiftboss.as_claimed(t public.tasks) RETURNS shiftboss.claimed_task LANGUAGE sql IMMUTABLE RETURN
     ROW(t.id, t.lease, t.task_type, t.params, t.attempts + 1, t.max_attempts, t.queue, t.priority, t.tenant, t.timeout,
         shiftboss.civil(t.deadline), shiftboss.civil(t.created_at), shiftboss.civil(coalesce(t.run_at, t.created_at)),
         t.generation_started_at, shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires), t.run_id,
         t.metadata, t.crashes)::shiftboss.claimed_task;
 
--- Hand the picked tasks, whose rows the caller has locked while they were Queued, to a worker.
+-- Give picked tasks to a worker. The caller has locked their rows while they were Queued.
 CREATE OR REPLACE FUNCTION shiftboss.take(p_ids uuid[], p_worker text, p_lease interval)
 RETURNS SETOF shiftboss.claimed_task
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -218,8 +220,8 @@ BEGIN
     RETURNING (shiftboss.as_claimed(t)).*;
 END $$;
 
--- Lanes that have tasks and stand in no row of shiftboss.lanes yet. One descent of the claim's index for each gap between
--- the known lanes, and one for each lane found: dead entries of known lanes are not passed, however many there are.
+-- Lanes that have tasks but no row in shiftboss.lanes. Needs one index descent for each gap between known lanes (`gaps`) and
+-- one for each new lane (`found`), so it never scans the dead index entries of known lanes.
 CREATE OR REPLACE FUNCTION shiftboss.new_lanes()
 RETURNS TABLE (lane bigint, queue text, task_type text, priority smallint, tenant text, requires jsonb)
 LANGUAGE plpgsql STABLE ROWS 1 SET plan_cache_mode = force_generic_plan
@@ -250,13 +252,13 @@ BEGIN
     SELECT f.lane, f.queue, f.task_type, f.priority, f.tenant, f.requires FROM found f;
 END $$;
 
--- Make them known. An enqueue does not: it would cost every one of them a look at this table.
+-- Register new lanes. Claims do this, because it would cost every enqueue a lookup.
 CREATE OR REPLACE FUNCTION shiftboss.find_lanes() RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     INSERT INTO shiftboss.lanes (lane, queue, task_type, priority, tenant, requires) SELECT * FROM shiftboss.new_lanes();
 END $$;
 
--- All lanes, for those that only read: each once.
+-- All lanes, each once, without registering new ones.
 CREATE OR REPLACE FUNCTION shiftboss.every_lane()
 RETURNS TABLE (lane bigint, queue text, task_type text, priority smallint, tenant text, requires jsonb)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -264,11 +266,13 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     UNION ALL SELECT * FROM shiftboss.new_lanes()
 $$;
 
--- Claim up to p_limit tasks: highest priority first, then oldest; between tenants in turn, by weight. p_mark_lanes and
--- p_mark_times say up to where the caller has seen a lane empty lately: the scan starts there, past the dead index
--- entries that a long transaction elsewhere keeps from being removed. A hint only: without marks it starts at the front.
--- Plans are generic: planning again for each worker's capabilities cost more than the claim itself.
--- With p_incarnation a process whose name is another's by now gets nothing.
+-- Claim up to p_limit tasks: highest priority first, then oldest, and tenants in turn by weight. p_mark_lanes and
+-- p_mark_times say up to which time the caller has recently found a lane empty: the scan starts there and skips the dead
+-- index entries that a long transaction keeps from being removed. They are only hints: without marks, the scan starts at
+-- the beginning. Plans are generic, because planning for each worker's capabilities costs more than the claim itself.
+-- With p_incarnation, a process gets nothing once another process has registered under its name.
+-- For each priority level: group the worker's lanes by whether they have limits, pick from the limited lanes under the locks
+-- of their limits, then from all others at once.
 CREATE OR REPLACE FUNCTION shiftboss.claim(p_worker text, p_limit int DEFAULT 1, p_mark_lanes bigint[] DEFAULT NULL,
     p_mark_times timestamptz[] DEFAULT NULL, p_lease interval DEFAULT NULL, p_incarnation uuid DEFAULT NULL)
 RETURNS SETOF shiftboss.claimed_task
@@ -309,7 +313,7 @@ BEGIN
         GROUP BY l.priority ORDER BY l.priority DESC
     LOOP
         IF level.narrow IS NOT NULL THEN
-            IF NOT v_locked THEN  -- those of the levels to come as well: two who lock level by level may meet crosswise
+            IF NOT v_locked THEN  -- lock the limits of all later levels too: locking level by level could deadlock
                 PERFORM FROM shiftboss.limits x WHERE EXISTS (SELECT FROM shiftboss.lanes l WHERE l.priority <= level.priority
                     AND ((x.kind = 'queue' AND x.name = l.queue) OR (x.kind = 'task_type' AND x.name = l.task_type))
                     AND shiftboss.capable(w, l.queue, l.task_type, l.requires))
@@ -322,7 +326,7 @@ BEGIN
                 EXIT WHEN cardinality(v_ids) >= p_limit;
                 v_some := shiftboss.pick_limited(narrow.lane, narrow.queue, narrow.task_type,
                     p_limit - cardinality(v_ids), v_now);
-                -- taken at once, so that the next lane's headroom counts them
+                -- Take them now, so that the headroom of the next lane counts them.
                 RETURN QUERY SELECT * FROM shiftboss.take(v_some, p_worker, p_lease);
                 v_ids := v_ids || v_some;
             END LOOP;
@@ -340,10 +344,10 @@ BEGIN
     END LOOP;
 END $$;
 
--- The oldest of these lanes, each lane being one range of the claim's index. One tenant: strictly by age. Several: in
--- turn by weight, and who is first changes from claim to claim, so that claims of one task are fair as well. Of several
--- lanes the tasks are chosen without a lock, as locks on the heads of all would keep them from everybody else; what others
--- were quicker to take is made up for by another look.
+-- Pick the oldest tasks of these lanes. Each lane is one range of the claim's index. Tasks of one tenant are picked by age.
+-- Several tenants take turns by weight, in an order that changes between claims, so that claims of a single task are fair
+-- too. With several lanes, candidates are chosen without locks, because locking the first tasks of all lanes would block
+-- other claims. If other sessions took some of the candidates, another round replaces them.
 CREATE OR REPLACE FUNCTION shiftboss.pick(p_lanes bigint[], p_tenants text[], p_marks timestamptz[], p_limit int, p_now timestamptz)
 RETURNS uuid[] LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -386,7 +390,7 @@ BEGIN
     RETURN nullif(v_ids, '{}');
 END $$;
 
--- Give chosen tasks to a chosen worker. Limits and pauses hold.
+-- Claim these tasks for this worker. Limits and pauses apply.
 CREATE OR REPLACE FUNCTION shiftboss.assign(p_ids uuid[], p_worker text, p_lease interval DEFAULT NULL)
 RETURNS SETOF shiftboss.claimed_task
 LANGUAGE plpgsql
@@ -426,7 +430,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- Take the locks of all limits that these tasks are under at once, in the one order that everybody keeps.
+-- Lock all limits that apply to these tasks at once, in the order that all sessions use.
 CREATE OR REPLACE FUNCTION shiftboss.lock_limits(p_ids uuid[]) RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_material = off SET jit = off AS $$

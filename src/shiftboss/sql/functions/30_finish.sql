@@ -1,11 +1,10 @@
--- How an attempt ends. Everything here matches the lease: a stale one changes nothing and comes back to the caller.
--- Tasks are found by id alone, whatever the statistics say (those of a quiet moment, or of a table just emptied). The status
--- is compared in another collation, so that no index on it can serve: the planner would rather walk all running tasks, and
--- the dead entries between them. `id = ANY (ARRAY[u.id])` is `id = u.id` for which no index is read from end to end.
+-- End attempts. All functions here match the lease: a stale lease changes nothing, and its task is returned to the caller.
+-- Tasks must be found by id, even if statistics are misleading, as after a quiet period or on a table that was just emptied.
+-- The status is therefore compared in another collation, so that the planner cannot use an index on it and scan all running
+-- tasks and dead entries. `id = ANY (ARRAY[u.id])` means `id = u.id`, but prevents a full scan of the index.
 
--- Which of these leases never were, or no longer are, what the caller believes. A report that was accepted before and is
--- sent again (its answer was lost on the way) is not stale: it is simply done. Done means as this caller would have it: the
--- task is in p_status by this lease, or the attempt ended in one of p_outcomes.
+-- The ids whose lease is stale. A report that was accepted before and is repeated because its answer was lost is not stale:
+-- the task is in p_status with this lease, or the attempt ended in one of p_outcomes.
 CREATE OR REPLACE FUNCTION shiftboss.stale(p_ids uuid[], p_leases bigint[], p_status text, p_outcomes text[]) RETURNS uuid[]
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -20,7 +19,8 @@ BEGIN
     RETURN v_stale;
 END $$;
 
--- A batch of successes. Returns the ids whose lease was stale.
+-- Complete a batch of tasks. Returns the ids whose lease was stale. One statement updates the tasks (`done`), counts them
+-- (`tallied`, see 31_tally.sql) and collects what after_end needs.
 CREATE OR REPLACE FUNCTION shiftboss.complete(p_ids uuid[], p_leases bigint[], p_results jsonb[]) RETURNS uuid[]
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
 SET search_path = pg_catalog, pg_temp
@@ -41,7 +41,7 @@ BEGIN
         WHERE t.id = ANY (ARRAY[u.id]) AND t.lease = u.lease AND t.status COLLATE "C" = 'In Progress'
         RETURNING t.id, t.has_dependants, t.awaited, t.task_type, t.concurrency_key, t.worker_id,
             shiftboss.seconds_between(t.generation_started_at, v_now) AS seconds
-    ), tallied AS (  -- see 31_tally.sql
+    ), tallied AS (
         INSERT INTO shiftboss.tallies (step, worker_id, task_type, status, bucket, in_table, ended, seconds, least, most)
         SELECT shiftboss.tally_step(v_now), worker_id, task_type, 'Complete', coalesce(shiftboss.time_bucket(seconds), -1), count(*),
             count(*), coalesce(sum(seconds), 0), min(seconds), max(seconds)
@@ -57,8 +57,8 @@ BEGIN
     RETURN CASE WHEN v_done = cardinality(p_ids) THEN '{}' ELSE shiftboss.stale(p_ids, p_leases, 'Complete', NULL) END;
 END $$;
 
--- What follows an end: dependants, waiting callers, tasks parked behind a full key (p_types and p_keys, pairwise), and
--- the workers of queues that have something again.
+-- Handle the consequences of ended attempts: dependent tasks, waiting callers, tasks parked at a limit per key (p_types and
+-- p_keys, pairwise), and sleeping workers if these queues have tasks again.
 CREATE OR REPLACE FUNCTION shiftboss.after_end(p_parents uuid[], p_awaited uuid[], p_types text[], p_keys text[],
     p_queues text[] DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -77,7 +77,7 @@ BEGIN
     PERFORM shiftboss.wake(p_queues);
 END $$;
 
--- Wake workers that sleep, as there is something in these queues: see 05_sleepers.sql.
+-- Notify sleeping workers if there are queues with new tasks: see 05_sleepers.sql.
 CREATE OR REPLACE FUNCTION shiftboss.wake(p_queues text[]) RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -86,9 +86,10 @@ BEGIN
     END IF;
 END $$;
 
--- Let parked tasks back in where their key has room: p_types and p_keys, pairwise. The limit's row lock orders this
--- against a claim that parks; writing the row makes such a claim at REPEATABLE READ fail if its snapshot is older than
--- this. A parked task that another session has locked is about to change: skip it, as waiting could deadlock.
+-- Release parked tasks whose key is below its limit: p_types and p_keys, pairwise. The row lock of the limit serialises this
+-- with claims that park tasks. Updating the row makes such a claim at REPEATABLE READ fail if its snapshot is older. Parked
+-- tasks that another session has locked are skipped, because waiting could deadlock.
+-- `keys` computes the room of each key, `freed` releases as many of its oldest tasks.
 CREATE OR REPLACE FUNCTION shiftboss.unpark(p_types text[], p_keys text[]) RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_material = off SET jit = off AS $$
@@ -117,10 +118,12 @@ BEGIN
     PERFORM shiftboss.wake(v_queues);
 END $$;
 
--- Parents have ended: free the children that wait for nothing more, end those that can no longer run, and go on with
--- their children. Child rows are locked first, so that two parents which end at once do not each wait for the other; where
--- one has failed, all that its failure may reach. Every waiting child is written, freed or not: another parent that ends
--- at REPEATABLE READ with an older snapshot then gets a serialization error, else both would leave the child held.
+-- Handle ended parents: release children that wait for nothing else, end children that can no longer run, and continue with
+-- their children. Child rows are locked first, so that two parents that end concurrently do not deadlock. After a failure,
+-- all descendants that it may reach are locked. Every waiting child is updated, released or not: another parent that ends at
+-- REPEATABLE READ with an older snapshot then gets a serialization error; otherwise both could leave the child held.
+-- Each round deletes the dependencies on the ended tasks (`gone`), ends children of failed parents (`ended`), and releases
+-- children without other dependencies (`told`).
 CREATE OR REPLACE FUNCTION shiftboss.settle(p_parents uuid[]) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -167,10 +170,10 @@ BEGIN
     END LOOP;
 END $$;
 
--- The one order in which tasks are locked: the running ones, as batches of reports have them, by id; then those that wait,
--- by age, as parents are older than their children. Before tasks comes a worker's own row, after them come limits, by kind
--- and name; a session that holds limits skips locked tasks and never waits for one. Tasks that have ended are not locked:
--- a session with an older snapshot still counts them among the running ones, and would lock them in another place.
+-- Lock tasks in the order that all sessions use: running tasks by id, as in batches of reports; then queued tasks by age,
+-- because parents are older than their children. A worker's row is locked before tasks; limits are locked after them, by kind
+-- and name. A session that holds limits skips locked tasks and never waits for one. Ended tasks are not locked: a session
+-- with an older snapshot would still treat them as running and lock them in another order.
 CREATE OR REPLACE FUNCTION shiftboss.lock_tasks(p_ids uuid[]) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -181,8 +184,8 @@ BEGIN
         FOR UPDATE;
 END $$;
 
--- Which of these tasks cannot be reported on now because another session has locked the task, one that waits for it, or
--- the limit that its end gives room in. The locks that this takes to find out end with its transaction.
+-- Which of these tasks cannot be reported on now, because another session has locked the task, a child of it, or the limit
+-- that its end affects. The locks that this function takes are released at the end of its transaction.
 CREATE OR REPLACE FUNCTION shiftboss.locked(p_ids uuid[]) RETURNS uuid[]
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 DECLARE
@@ -200,8 +203,7 @@ BEGIN
                        WHERE l.kind = 'task_type' AND l.name = t.task_type AND l.name <> ALL (v_limits))));
 END $$;
 
--- Lock these tasks and all that wait for them. The first are locked before the others are looked for: nobody can add to
--- their children then.
+-- Lock these tasks and all their descendants. The tasks are locked first, so that no session can add children meanwhile.
 CREATE OR REPLACE FUNCTION shiftboss.lock_down(p_ids uuid[]) RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_material = off SET jit = off AS $$
@@ -215,8 +217,8 @@ BEGIN
         SELECT id FROM below));
 END $$;
 
--- How long to wait after this attempt: grows by the factor, a quarter more or less by chance, never longer than the most.
--- Reckoned in seconds with a bounded exponent: an interval would overflow, and with it the rescue of the whole fleet.
+-- The delay after an attempt: grows by the factor, varies randomly by a quarter, and never exceeds p_most. Computed in
+-- seconds with a bounded exponent, because an interval could overflow and make the rescue of the whole fleet fail.
 CREATE OR REPLACE FUNCTION shiftboss.backoff(p_base interval, p_factor real, p_most interval, p_attempt int) RETURNS interval
 LANGUAGE sql VOLATILE RETURN
     make_interval(secs => (0.75 + random() * 0.5) * least(
@@ -224,10 +226,12 @@ LANGUAGE sql VOLATILE RETURN
         extract(epoch FROM p_base)::double precision
             * exp(least((p_attempt - 1) * ln(coalesce(p_factor, 2)::double precision), 50))));
 
--- Attempts that did not succeed: back to the queue while there is an attempt left, else Failed. Outcomes: failed, timeout,
--- lost (its worker is gone) and crashed (the task took its worker down; the second time it is poison). The next attempt starts
--- after p_delays where that is given (zero: at once), otherwise after the task's own backoff.
-DROP FUNCTION IF EXISTS shiftboss.fail(uuid[], bigint[], text[], text[], boolean[]);  -- without delays
+-- Fail attempts: tasks return to the queue while they have attempts left, otherwise they become Failed. Outcomes: failed,
+-- timeout, lost (the worker is gone) and crashed (the task crashed its worker; the second crash makes it Failed). The next
+-- attempt starts after p_delays if given (zero: immediately), otherwise after the task's backoff. Returns the stale ids.
+-- One statement locks the tasks and decides what becomes of each (`report`), stores the attempts (`past`), and updates the
+-- tasks (`ended`).
+DROP FUNCTION IF EXISTS shiftboss.fail(uuid[], bigint[], text[], text[], boolean[]);  -- had no delays
 CREATE OR REPLACE FUNCTION shiftboss.fail(p_ids uuid[], p_leases bigint[], p_errors text[], p_outcomes text[] DEFAULT NULL,
     p_retry boolean[] DEFAULT NULL, p_delays interval[] DEFAULT NULL) RETURNS uuid[]
 LANGUAGE plpgsql
@@ -262,7 +266,7 @@ BEGIN
             status = r.next, attempts = r.attempt, crashes = r.crashes, lease = NULL,
             lease_expires_at = CASE WHEN r.next <> 'Queued' THEN v_now END,
             error_message = CASE WHEN r.outcome = 'crashed' AND r.next = 'Failed' AND r.crashes >= 2
-                THEN 'poison: this task took down its worker ' || r.crashes || ' times; last: ' || coalesce(r.error, '?')
+                THEN 'poison: this task crashed its worker ' || r.crashes || ' times; last: ' || coalesce(r.error, '?')
                 WHEN r.next = 'Cancelled' THEN coalesce(t.wait_reason, r.error) ELSE r.error END,
             worker_id = NULL, generation_started_at = CASE WHEN r.next = 'Queued' THEN NULL ELSE t.generation_started_at END,
             generation_processed_at = CASE WHEN r.next = 'Queued' THEN NULL ELSE v_now END,
@@ -283,7 +287,8 @@ BEGIN
         ELSE shiftboss.stale(p_ids, p_leases, NULL, p_outcomes || '{failed,timeout}') END;
 END $$;
 
--- Give tasks back without spending an attempt: for a while (p_delays, with the reason that `why` shows) or at once.
+-- Return tasks to the queue without spending an attempt, after p_delays or immediately. `why` shows the reason. Returns the
+-- stale ids. The steps are those of shiftboss.fail.
 CREATE OR REPLACE FUNCTION shiftboss.defer(p_ids uuid[], p_leases bigint[], p_delays interval[], p_reasons text[]) RETURNS uuid[]
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -329,7 +334,7 @@ BEGIN
     RETURN CASE WHEN v_done = cardinality(p_ids) THEN '{}' ELSE shiftboss.stale(p_ids, p_leases, NULL, '{deferred,released}') END;
 END $$;
 
--- The worker stopped these because somebody asked for it.
+-- Report tasks that the worker has stopped on request. Returns the stale ids.
 CREATE OR REPLACE FUNCTION shiftboss.cancelled(p_ids uuid[], p_leases bigint[]) RETURNS uuid[] LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_material = off SET jit = off AS $$
@@ -360,8 +365,8 @@ BEGIN
     RETURN CASE WHEN v_done = cardinality(p_ids) THEN '{}' ELSE shiftboss.stale(p_ids, p_leases, NULL, '{cancelled}') END;
 END $$;
 
--- Progress of running tasks. Never goes down within an attempt. Skips tasks that another session has locked: the next report
--- brings a newer figure, and the progress of the others does not wait. Returns the stale ids.
+-- Store the progress of running tasks, which never decreases within an attempt. Skips tasks that another session has locked:
+-- the next report contains a newer figure, and other tasks do not have to wait. Returns the stale ids.
 CREATE OR REPLACE FUNCTION shiftboss.progress(p_ids uuid[], p_leases bigint[], p_percents smallint[], p_messages text[])
 RETURNS uuid[] LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -380,8 +385,8 @@ BEGIN
     RETURN CASE WHEN v_done = cardinality(p_ids) THEN '{}' ELSE shiftboss.stale(p_ids, p_leases, 'In Progress', NULL) END;
 END $$;
 
--- Hold on to these for p_for from now, even if their worker falls silent. Never shortens: while the worker beats, they are
--- its own whatever this says. Returns the stale ids.
+-- Extend the leases of tasks to p_for from now, even if their worker sends no heartbeats. Never shortens a lease. Returns the
+-- stale ids.
 CREATE OR REPLACE FUNCTION shiftboss.extend(p_ids uuid[], p_leases bigint[], p_for interval) RETURNS uuid[]
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -390,7 +395,7 @@ DECLARE
     v_done int;
 BEGIN
     IF p_for IS NULL OR p_for <= interval '0' THEN
-        RAISE EXCEPTION 'extend needs a time greater than zero' USING ERRCODE = 'invalid_parameter_value';
+        RAISE EXCEPTION 'the duration of an extension must be positive' USING ERRCODE = 'invalid_parameter_value';
     END IF;
     UPDATE public.tasks t SET lease_expires_at = greatest(t.lease_expires_at, shiftboss.now() + p_for), updated_at = shiftboss.now()
     FROM (SELECT * FROM unnest(p_ids, p_leases) u (id, lease) ORDER BY id) u

@@ -1,14 +1,13 @@
--- The figures of finished tasks: see the tables in migration 0090. shiftboss.complete counts its batch itself and marks the
--- rows: lease_expires_at = generation_processed_at, the lease ended with the attempt. All other ways to end a task, plain
--- UPDATEs included, are counted row by row by a trigger. Trigger functions are SECURITY DEFINER: a role that may change a task
--- needs no right on the figures.
+-- Count finished tasks: see the tables in migration 0090. shiftboss.complete counts its batch itself and marks the rows with
+-- lease_expires_at = generation_processed_at. A trigger counts all other ends row by row, including those by plain UPDATEs.
+-- Trigger functions are SECURITY DEFINER: a role that may change a task needs no privileges on the counters.
 
 CREATE OR REPLACE FUNCTION shiftboss.tally_step(p_at timestamptz) RETURNS timestamptz LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
     SELECT pg_catalog.date_bin('6 hours', p_at, '2000-01-01 00:00+00');
 END;
 
--- The bounds of every histogram of durations; Python has them as BUCKETS.
+-- The bounds of every histogram of durations, which are BUCKETS in Python.
 CREATE OR REPLACE FUNCTION shiftboss.time_bucket(p_seconds double precision) RETURNS smallint LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
     SELECT pg_catalog.width_bucket(p_seconds,
@@ -21,7 +20,7 @@ BEGIN ATOMIC
     SELECT greatest(pg_catalog.date_part('epoch', p_to - p_from), 0);
 END;
 
--- One task, as it is (p_sign = 1) or as it was (-1).
+-- Count one task in its new state (p_sign = 1) or subtract its old state (-1).
 CREATE OR REPLACE FUNCTION shiftboss.tally(t public.tasks, p_sign int, p_failed int) RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -40,14 +39,14 @@ BEGIN
         PERFORM shiftboss.tally(OLD, -1, 0);
     END IF;
     IF NEW.status NOT IN ('Queued', 'In Progress') THEN
-        -- shiftboss.fail marks its rows as well: their attempts are counted with the row in past_attempts
+        -- shiftboss.fail marks its rows too: their attempts are counted with the row in past_attempts.
         PERFORM shiftboss.tally(NEW, 1, CASE WHEN TG_OP = 'UPDATE' AND OLD.status = 'In Progress' AND NEW.status = 'Failed'
             AND NEW.lease_expires_at IS DISTINCT FROM NEW.generation_processed_at THEN 1 ELSE 0 END);
     END IF;
     RETURN NULL;
 END $$;
 
--- What is deleted is no longer in the table, but it did end.
+-- Deleted tasks are no longer in the table but still count as ended.
 CREATE OR REPLACE FUNCTION shiftboss.tally_deleted() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -72,8 +71,8 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- The time at a quantile, if it lies within this bucket of p_count tasks (p_before of all p_total are in lower ones): by
--- rank, as if its times were spread evenly between the least and the most. NULL otherwise.
+-- The duration at a quantile if it lies in this bucket of p_count tasks (p_before of p_total are in lower buckets), otherwise
+-- NULL. Assumes that durations are spread evenly between the smallest and the largest.
 CREATE OR REPLACE FUNCTION shiftboss.rank_time(p_quantile double precision, p_total numeric, p_before numeric, p_count numeric,
     p_least double precision, p_most double precision) RETURNS double precision LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
@@ -81,7 +80,7 @@ BEGIN ATOMIC
         THEN p_least + (p_most - p_least) * least(1, (p_quantile * (p_total - 1) - p_before) / greatest(p_count - 1, 1)) END;
 END;
 
--- Add the tallies to the totals; how many there were. The leader calls it every few seconds, so that there are never many.
+-- Add the tallies to the totals and return their number. The leader calls this every few seconds, so there are never many.
 CREATE OR REPLACE FUNCTION shiftboss.fold_tallies() RETURNS bigint LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     WITH gone AS (
         DELETE FROM shiftboss.tallies RETURNING *
@@ -106,9 +105,9 @@ CREATE OR REPLACE FUNCTION shiftboss.fold_tallies() RETURNS bigint LANGUAGE sql 
     SELECT count(*) FROM gone
 $$;
 
--- Count everything again from `tasks` and `past_attempts`, after rows came or went without triggers. No writer waits: the
--- tables and what was recorded about them are read by one statement, so by one snapshot, and their difference is added. Only
--- fold_tallies() waits. Tasks that ended and are gone from the table since stay counted as ended.
+-- Count everything again from `tasks` and `past_attempts`, after rows were added or removed without triggers. It blocks no
+-- writer, only fold_tallies(): one statement, and so one snapshot, reads the tables (`found`) and the recorded totals, and
+-- adds the difference. Tasks that ended and were deleted since still count as ended.
 CREATE OR REPLACE FUNCTION shiftboss.retally() RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
     LOCK TABLE shiftboss.task_totals, shiftboss.worker_totals, shiftboss.type_totals IN SHARE ROW EXCLUSIVE MODE;
@@ -152,7 +151,7 @@ BEGIN
         seconds = x.seconds + excluded.seconds, least = least(x.least, excluded.least), most = greatest(x.most, excluded.most);
 END $$;
 
--- Count the tasks that ended before there were triggers, once. `shiftboss db migrate` calls it after its commit.
+-- Count the tasks that ended before the triggers existed, once. `shiftboss db migrate` calls this after its commit.
 CREATE OR REPLACE FUNCTION shiftboss.count_history() RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     DELETE FROM shiftboss.settings WHERE key = 'history' AND value = 'uncounted';
@@ -161,7 +160,7 @@ BEGIN
     END IF;
 END $$;
 
--- AFTER UPDATE OF status, as the condition is read again for every statement that has such a trigger.
+-- AFTER UPDATE OF status, because PostgreSQL parses the condition for every statement that fires such a trigger.
 CREATE OR REPLACE TRIGGER tally_inserted AFTER INSERT ON public.tasks FOR EACH ROW
     WHEN (NEW.status NOT IN ('Queued', 'In Progress')) EXECUTE FUNCTION shiftboss.tally_change();
 CREATE OR REPLACE TRIGGER tally_deleted AFTER DELETE ON public.tasks REFERENCING OLD TABLE AS gone

@@ -1,7 +1,7 @@
--- Groups of errors: failures of one type at one place. Each failed attempt is given its group when it is stored; the leader
--- adds them up every few seconds, so that no two failures wait for one counter.
+-- Error groups: failures of one exception type at one place in the code. Each failed attempt gets its group when it is stored.
+-- The leader adds them up every few seconds, so that failures do not wait for a shared counter.
 
--- The exception's name, or how the attempt ended if not by one. Text that is no exception counts without its figures.
+-- The name of the exception, or the outcome if there was none. Other text is used with its numbers replaced.
 CREATE OR REPLACE FUNCTION shiftboss.error_type(p_outcome text, p_error text) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp AS $$
     SELECT CASE WHEN p_outcome <> 'failed' THEN p_outcome
@@ -10,8 +10,8 @@ SET search_path = pg_catalog, pg_temp AS $$
             nullif(left(regexp_replace(split_part(p_error, E'\n', 1), '[0-9]+', '#', 'g'), 200), ''), 'unknown') END
 $$;
 
--- The innermost frame of a Python traceback as `package/file.py in function`; NULL without one. Line numbers are left out:
--- they change with every release.
+-- The innermost frame of a Python traceback as `package/file.py in function`, or NULL. Line numbers are omitted, because they
+-- change with every release.
 CREATE OR REPLACE FUNCTION shiftboss.error_place(p_error text) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp AS $$
     SELECT substring(frame[1] FROM '([^/\\]*[/\\]?[^/\\]+)$') || ' in ' || left(frame[2], 200)
@@ -44,7 +44,7 @@ CREATE OR REPLACE TRIGGER group_error BEFORE INSERT ON shiftboss.past_attempts F
 CREATE OR REPLACE TRIGGER tally_errors AFTER INSERT ON shiftboss.past_attempts REFERENCING NEW TABLE AS made
     FOR EACH STATEMENT EXECUTE FUNCTION shiftboss.tally_errors();
 
--- The names in p_new, then those in p_old, each once, 20 at most.
+-- The names in p_new, then those in p_old, each once, at most 20.
 CREATE OR REPLACE FUNCTION shiftboss.latest_names(p_new text[], p_old text[]) RETURNS text[] LANGUAGE sql IMMUTABLE PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp AS $$
     SELECT coalesce(array_agg(name ORDER BY n), '{}') FROM (
@@ -52,7 +52,8 @@ SET search_path = pg_catalog, pg_temp AS $$
         GROUP BY name ORDER BY 2 LIMIT 20) x
 $$;
 
--- Add the tallies to their groups; how many there were. The leader calls it every few seconds.
+-- Add up to p_limit tallies to their groups and return their number. The leader calls this every few seconds. Takes tallies
+-- (`gone`), looks up task types and versions (`known`), aggregates them (`grouped`), and merges them into the groups.
 CREATE OR REPLACE FUNCTION shiftboss.fold_errors(p_limit int DEFAULT 20000) RETURNS bigint LANGUAGE sql
 SET search_path = pg_catalog, pg_temp SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
     WITH gone AS (
@@ -72,7 +73,7 @@ SET search_path = pg_catalog, pg_temp SET enable_hashjoin = off SET enable_merge
         INSERT INTO shiftboss.error_groups AS x (id, error_type, place, message, first_seen, last_seen, count, task_types,
             versions, workers, task_id)
         SELECT error_group, shiftboss.error_type(outcome, error), shiftboss.error_place(error),
-            -- encrypted text cannot be read once it is cut
+            -- Encrypted text cannot be decrypted if it is truncated.
             left(split_part(error, E'\n', 1), CASE WHEN strpos(error, '$enc:') > 0 THEN 20000 ELSE 500 END), first_seen, last_seen, count,
             shiftboss.latest_names(task_types, '{}'), shiftboss.latest_names(versions, '{}'),
             shiftboss.latest_names(workers, '{}'), task_id
@@ -85,7 +86,7 @@ SET search_path = pg_catalog, pg_temp SET enable_hashjoin = off SET enable_merge
     SELECT count(*) FROM gone
 $$;
 
--- Forget groups that were not seen for so long, and all but the 1000 that were seen last.
+-- Delete groups that were not seen for this time, and all but the 1000 most recent.
 CREATE OR REPLACE FUNCTION shiftboss.tidy_errors(p_older interval) RETURNS void LANGUAGE sql
 SET search_path = pg_catalog, pg_temp AS $$
     DELETE FROM shiftboss.error_groups WHERE last_seen < shiftboss.now() - p_older

@@ -1,6 +1,7 @@
--- Who is in the fleet. A worker holds all its leases by one row: beating extends them all, silence loses them all.
+-- The registry of workers. All leases of a worker depend on one row: a heartbeat extends them all, and without heartbeats
+-- they all expire.
 
--- Make a worker known by its first claim or beat; what it is comes with register().
+-- Register an unknown worker at its first claim. register() stores its capabilities.
 CREATE OR REPLACE FUNCTION shiftboss.admit(p_worker text) RETURNS public.workers LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -18,7 +19,7 @@ BEGIN
         ON CONFLICT (id) DO UPDATE SET id = excluded.id RETURNING * INTO w;
         PERFORM shiftboss.note('worker.joined', p_worker, NULL, NULL, '{"instance_type": "external"}');
     ELSIF w.status = 'inactive' OR w.lease_expires_at IS NULL OR w.lease_expires_at < v_now + w.lease_time * 0.5 THEN
-        -- a claim is a sign of life as well; written only when it makes a difference
+        -- A claim counts as a heartbeat, but the row is updated only if necessary.
         UPDATE public.workers SET lease_expires_at = v_now + lease_time, last_heartbeat = coalesce(last_heartbeat, v_now),
             status = CASE status WHEN 'inactive' THEN 'active' ELSE status END,
             metadata = CASE status WHEN 'inactive' THEN metadata || '{"auto_promoted": true}' ELSE metadata END
@@ -39,9 +40,8 @@ BEGIN
     RETURN v_id;
 END $$;
 
--- A worker joins, or comes back under its old name: whatever its former self still held is lost. p_age is for how long its
--- process has lived: one that started after the present holder of the name registered is its successor; one that was there
--- already is a rival, and refused while the holder lives.
+-- Register a worker. A previous process of the same name loses its tasks. p_age is the age of the process: one that started
+-- after the current holder of the name registered is its successor; an older process is rejected while the holder is alive.
 CREATE OR REPLACE FUNCTION shiftboss.register(p_worker text, p_instance_type text DEFAULT 'process', p_queues text[] DEFAULT NULL,
     p_capabilities jsonb DEFAULT '{}', p_resource_limits jsonb DEFAULT '{}', p_region text DEFAULT NULL,
     p_host text DEFAULT NULL, p_pid int DEFAULT NULL, p_version text DEFAULT NULL, p_incarnation uuid DEFAULT NULL,
@@ -76,21 +76,21 @@ BEGIN
     RETURNING * INTO w;
     IF w.id IS NULL THEN
         RAISE EXCEPTION 'worker % was registered by another process at the same time', p_worker
-            USING ERRCODE = 'unique_violation', HINT = 'Give every process a worker id of its own.';
+            USING ERRCODE = 'unique_violation', HINT = 'Give every process a different worker id.';
     END IF;
-    PERFORM shiftboss.worker_died(p_worker, 'lost', 'its worker was started again');
-    PERFORM pg_notify('shiftboss_orders', p_worker);  -- a former self that still lives beats now, and learns of it
+    PERFORM shiftboss.worker_died(p_worker, 'lost', 'its worker was restarted');
+    PERFORM pg_notify('shiftboss_orders', p_worker);  -- makes a previous process that is still alive send a heartbeat
     PERFORM shiftboss.note('worker.joined', p_worker, NULL, NULL,
         jsonb_build_object('instance_type', p_instance_type, 'host', p_host, 'pid', p_pid, 'version', p_version));
     RETURN w;
 END $$;
 
--- One beat: extends every lease of the worker, brings its figures, takes home what it must do. p_leases are all leases
--- that it believes to hold: those it no longer has come back in `lost`; those it never heard of (the answer to its claim
--- was lost) go back to the queue without spending an attempt, unless another session has locked them, which the next beat
--- looks at again. With p_incarnation only the process that registered last under this name is known: two of them would give
--- back each other's tasks.
-DROP FUNCTION IF EXISTS shiftboss.beat(text, bigint[], jsonb, jsonb);  -- it had one parameter less
+-- Process a heartbeat: extends all leases of the worker, stores its figures, and returns its orders. p_leases are all leases
+-- that the worker has. Those that it no longer holds are returned in `lost`. Tasks that it never received, because the answer
+-- to its claim was lost, return to the queue without spending an attempt; if another session has locked them, the next
+-- heartbeat tries again. With p_incarnation, only the process that registered last under this name is known: otherwise two
+-- processes of one name would return each other's tasks.
+DROP FUNCTION IF EXISTS shiftboss.beat(text, bigint[], jsonb, jsonb);  -- had one parameter fewer
 CREATE OR REPLACE FUNCTION shiftboss.beat(p_worker text, p_leases bigint[] DEFAULT NULL, p_usage jsonb DEFAULT NULL,
     p_stats jsonb DEFAULT NULL, p_incarnation uuid DEFAULT NULL)
 RETURNS TABLE (known boolean, status text, paused boolean, draining boolean, cancel bigint[], lost bigint[])
@@ -133,7 +133,8 @@ BEGIN
     RETURN NEXT;
 END $$;
 
--- A beat never waits for a task that another session has locked: the worker's other leases depend on it.
+-- Return tasks that the worker never received to the queue. Skips locked tasks, because the worker's other leases depend on
+-- the heartbeat.
 CREATE OR REPLACE FUNCTION shiftboss.return_forgotten(p_ids uuid[], p_leases bigint[]) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -145,12 +146,12 @@ BEGIN
     FROM unnest(p_ids, p_leases) u (id, lease) WHERE u.id <> ALL (v_locked);
     IF v_ids IS NOT NULL THEN
         PERFORM shiftboss.defer(v_ids, v_leases, array_fill(interval '0', ARRAY[cardinality(v_ids)]),
-            array_fill('the worker never heard of it'::text, ARRAY[cardinality(v_ids)]));
+            array_fill('the worker never received it'::text, ARRAY[cardinality(v_ids)]));
     END IF;
 END $$;
 
--- Count the statistics of a beat once. Rows carry the number of the beat that first brought them, ascending within one
--- incarnation; a beat whose answer was lost is sent again under its number. The caller holds the worker's row.
+-- Count the statistics of a heartbeat once. Each row has the number of the heartbeat that first contained it, ascending within
+-- an incarnation. A heartbeat whose answer was lost is repeated with its number. The caller holds the lock of the worker's row.
 CREATE OR REPLACE FUNCTION shiftboss.count_beat(p_worker public.workers, p_stats jsonb) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -172,7 +173,7 @@ $$;
 CREATE OR REPLACE AGGREGATE shiftboss.sum_buckets(bigint[]) (
     SFUNC = shiftboss.add_buckets, STYPE = bigint[], INITCOND = '{}', PARALLEL = SAFE);
 
--- Add what a worker did: [{"queue", "task_type", "completed", "failed", "seconds", "buckets": [..]}].
+-- Add the work of a worker to the statistics: [{"queue", "task_type", "completed", "failed", "seconds", "buckets": [..]}].
 CREATE OR REPLACE FUNCTION shiftboss.count_work(p_worker text, p_stats jsonb) RETURNS void LANGUAGE sql
 SET search_path = pg_catalog, pg_temp AS $$
     SELECT shiftboss.add_stats(array_agg(ROW(date_trunc('minute', shiftboss.now()), p_worker, x.queue, x.task_type,
@@ -181,8 +182,9 @@ SET search_path = pg_catalog, pg_temp AS $$
         seconds double precision, buckets bigint[])
 $$;
 
--- In one order, so that two who add to the same rows do not wait for each other, and each row once: after an outage a beat
--- brings what several before it could not. What tidy_stats moves (-infinity) is in the totals already.
+-- Add rows to the statistics and totals. Rows are sorted, so that sessions that update the same rows do not deadlock, and
+-- grouped, because after an outage one heartbeat contains the figures of several. Rows that tidy_stats moves (-infinity) are
+-- already in the totals.
 CREATE OR REPLACE FUNCTION shiftboss.add_stats(p_rows shiftboss.stats[]) RETURNS void LANGUAGE sql
 SET search_path = pg_catalog, pg_temp AS $$
     INSERT INTO shiftboss.stats AS s
@@ -201,8 +203,7 @@ SET search_path = pg_catalog, pg_temp AS $$
         seconds = w.seconds + excluded.seconds, buckets = shiftboss.add_buckets(w.buckets, excluded.buckets);
 $$;
 
--- These workers are gone: whatever they held is an attempt lost or, where the process is known to have died under it,
--- crashed. Returns how many tasks that were.
+-- End all attempts of workers that are gone, as lost or with another outcome such as crashed. Returns the number of tasks.
 CREATE OR REPLACE FUNCTION shiftboss.lose_worker(p_workers text[], p_outcome text DEFAULT 'lost', p_reason text DEFAULT NULL)
 RETURNS int LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -222,9 +223,9 @@ BEGIN
     RETURN v_count;
 END $$;
 
--- A worker leaves by itself: what it still holds goes back without spending an attempt. With p_incarnation nothing happens
--- if another process goes by that name now. The worker's row comes first, as in register().
-DROP FUNCTION IF EXISTS shiftboss.leave(text, text);  -- it had one parameter less
+-- Unregister a worker and return its tasks to the queue without spending attempts. With p_incarnation, nothing happens if
+-- another process has registered under the name. Locks the worker's row before its tasks, like register().
+DROP FUNCTION IF EXISTS shiftboss.leave(text, text);  -- had one parameter fewer
 CREATE OR REPLACE FUNCTION shiftboss.leave(p_worker text, p_status text DEFAULT 'inactive', p_incarnation uuid DEFAULT NULL)
 RETURNS int LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -254,18 +255,18 @@ BEGIN
     RETURN v_count;
 END $$;
 
--- Until when this worker is believed to live. Its own beats set lease_expires_at; a client that beats by a plain UPDATE of
--- last_heartbeat is believed for its lease_time as well. A worker that left has no lease and is not active. After a restart
--- of the server every lease gets its time again: nobody could beat while it was away.
+-- The time until which a worker is assumed to be alive. Its heartbeats set lease_expires_at. A client that only updates
+-- last_heartbeat is assumed to be alive for lease_time. A worker that left has no lease and is not active. After a restart of
+-- the server, every lease gets its full time again, because no heartbeat was possible meanwhile.
 CREATE OR REPLACE FUNCTION shiftboss.alive_until(p_worker public.workers, p_now timestamptz) RETURNS timestamptz
 LANGUAGE sql STABLE
 RETURN CASE WHEN p_worker.lease_expires_at IS NOT NULL OR p_worker.status = 'active' THEN
     greatest(p_worker.lease_expires_at, least(p_worker.last_heartbeat, p_now) + p_worker.lease_time,
         CASE WHEN p_worker.lease_expires_at IS NOT NULL THEN pg_catalog.pg_postmaster_start_time() + p_worker.lease_time END) END;
 
--- The rescuer's round: deadlines that passed while waiting, workers that fell silent and what they held, keys whose parked
--- tasks were forgotten. A task is lost when the lease of its worker is over and so is its own, if it has one. Waits for no running task, as it takes many at once: what another session has locked is looked at the next
--- time. Returns what it did.
+-- Run one round of the rescuer: expire queued tasks past their deadline, mark workers without heartbeats as inactive (`gone`)
+-- and requeue their tasks, and release forgotten holds. A task is lost when the lease of its worker has expired, and its own
+-- lease too if it has one. Skips rows that another session has locked; the next round handles them. Returns what it did.
 CREATE OR REPLACE FUNCTION shiftboss.rescue(p_limit int DEFAULT 1000)
 RETURNS TABLE (workers_lost int, tasks_rescued int, tasks_expired int) LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -297,15 +298,15 @@ BEGIN
         PERFORM shiftboss.judge(v_ids, v_leases, ARRAY(SELECT CASE WHEN w = ANY (v_gone) THEN 'its worker stopped beating'
             ELSE 'its lease ran out' END FROM unnest(v_workers) w), 'lost');
     END IF;
-    PERFORM shiftboss.note('worker.lost', g, NULL, NULL, jsonb_build_object('reason', 'no beat in time',
+    PERFORM shiftboss.note('worker.lost', g, NULL, NULL, jsonb_build_object('reason', 'no heartbeat in time',
         'tasks', cardinality(array_positions(v_workers, g)))) FROM unnest(v_gone) g;
     PERFORM shiftboss.unpark_all();
     PERFORM shiftboss.mend_holds(p_limit);
     RETURN NEXT;
 END $$;
 
--- Free tasks that are held for a dependency while none is left. No function leaves such a task behind; a hand-written DELETE
--- or an earlier version can. Both sides are read in the order of an index, so that this stays cheap beside many held tasks.
+-- Release tasks that are held for a dependency but have none left. Only a manual DELETE or an earlier version leaves such
+-- tasks. Both sides are read in index order, so that this stays cheap with many held tasks.
 CREATE OR REPLACE FUNCTION shiftboss.mend_holds(p_limit int DEFAULT 1000) RETURNS int
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_nestloop = off SET jit = off AS $$
 DECLARE
@@ -321,7 +322,7 @@ BEGIN
     END IF;
     v_ids := ARRAY(SELECT t.id FROM public.tasks t WHERE t.id = ANY (v_ids) AND t.status = 'Queued' AND t.hold = 'dependency'
         FOR UPDATE SKIP LOCKED);
-    WITH freed AS (  -- looked at again under the lock: a parent may have been added since
+    WITH freed AS (  -- check again under the lock, because a parent may have been added since
         UPDATE public.tasks t SET hold = NULL, updated_at = v_now WHERE t.id = ANY (v_ids)
           AND NOT EXISTS (SELECT FROM shiftboss.dependencies d WHERE d.child_id = t.id) RETURNING t.queue)
     SELECT array_agg(DISTINCT queue) INTO v_queues FROM freed;
@@ -329,8 +330,8 @@ BEGIN
     RETURN cardinality(v_ids);
 END $$;
 
--- Look at every parked key, of these types or of all; from key to key by the index, however many wait for each. A limit that
--- another session has locked is skipped: that session unparks its own keys.
+-- Release parked tasks of every key, of these types or of all. `parked` walks from key to key in the index, regardless of the
+-- number of tasks per key. Skips limits that another session has locked: that session releases its own keys.
 CREATE OR REPLACE FUNCTION shiftboss.unpark_all(p_types text[] DEFAULT NULL) RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_material = off SET jit = off AS $$
@@ -359,7 +360,7 @@ BEGIN
     END IF;
 END $$;
 
--- Queued tasks whose deadline has passed will never be wanted: they fail with that reason.
+-- Fail queued tasks whose deadline has passed. Returns their number.
 CREATE OR REPLACE FUNCTION shiftboss.expire(p_limit int DEFAULT 1000) RETURNS int LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_material = off SET jit = off AS $$

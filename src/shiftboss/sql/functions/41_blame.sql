@@ -1,14 +1,14 @@
--- Who is to blame when a worker is gone. Only the task that stopped it spends its attempt:
---   * the process told which lease it was working on (p_suspects holds that one): that attempt ends as p_outcome, the others
---     are given back unspent, as `interrupted`;
---   * several leases may have done it, or nothing is known: all of them are suspects. A suspect is given back unspent, once,
---     with crashes = 1, so that workers run it alone from then on;
---   * a worker that held one task, and a task that is a suspect already: nobody else is left, the attempt ends as p_outcome
---     (a suspect that was not alone, because its worker does not know the rule: as lost).
--- So a task that kills its worker is found in its second attempt at the latest, and one that takes whole hosts along spends
--- its attempts from its second loss on. External workers cannot run a task alone: their attempts are always spent.
+-- Decide which task is to blame when a worker is gone. Only that task spends an attempt:
+--   * If the process reported the lease it was working on (p_suspects contains one), that attempt ends as p_outcome. The
+--     others return to the queue unspent, as `interrupted`.
+--   * If several leases may be the cause, or nothing is known, all of them are suspects. A suspect returns to the queue
+--     unspent, once, with crashes = 1, so that workers run it alone from then on.
+--   * If the worker had only one task, or one suspect that ran alone, the attempt ends as p_outcome. A known suspect that did
+--     not run alone, because its worker does not support this, ends as lost.
+-- A task that kills its worker is therefore found in its second attempt at the latest, and a task that kills whole hosts spends
+-- attempts from its second loss on. External workers cannot run a task alone: their attempts are always spent.
 
--- End attempts whose workers are gone. The caller has locked the tasks.
+-- End attempts whose workers are gone. The caller has locked the tasks. `held` reads the tasks, `judged` decides for each.
 CREATE OR REPLACE FUNCTION shiftboss.judge(p_ids uuid[], p_leases bigint[], p_reasons text[], p_outcome text,
     p_suspects bigint[] DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_hashjoin = off
@@ -16,7 +16,7 @@ SET enable_mergejoin = off SET jit = off AS $$
 DECLARE
     d record;
 BEGIN
-    IF cardinality(p_ids) > 1 THEN  -- the parts below lock again what follows: in the one order, all at once
+    IF cardinality(p_ids) > 1 THEN  -- take all locks of the calls below at once, in the common order
         PERFORM shiftboss.lock_down(p_ids);
         PERFORM shiftboss.lock_limits(p_ids);
     END IF;
@@ -39,7 +39,7 @@ BEGIN
     LOOP
         IF d.unspent THEN
             PERFORM shiftboss.defer(d.ids, d.leases, array_fill(interval '0', ARRAY[cardinality(d.ids)]),
-                ARRAY(SELECT CASE v WHEN 'suspect' THEN r || '; it may be this task''s fault, so it runs alone next'
+                ARRAY(SELECT CASE v WHEN 'suspect' THEN r || '; this task may be the cause, so it runs alone next'
                     ELSE r || '; another task is to blame' END FROM unnest(d.verdicts, d.reasons) x (v, r)));
             UPDATE shiftboss.past_attempts a SET outcome = 'interrupted'
                 FROM unnest(d.ids, d.leases) u (id, lease) WHERE a.task_id = ANY (ARRAY[u.id]) AND a.lease = u.lease;
@@ -50,7 +50,8 @@ BEGIN
     END LOOP;
 END $$;
 
--- This worker is gone. p_outcome: crashed where its process is known to have died, else lost. Returns how many tasks it held.
+-- End the attempts of a worker that is gone. p_outcome: crashed if its process is known to have died, otherwise lost. Returns
+-- the number of its tasks.
 CREATE OR REPLACE FUNCTION shiftboss.worker_died(p_worker text, p_outcome text DEFAULT 'lost', p_reason text DEFAULT NULL,
     p_suspects bigint[] DEFAULT NULL) RETURNS int
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_hashjoin = off
@@ -70,8 +71,8 @@ BEGIN
     RETURN v_count;
 END $$;
 
--- Does a living supervisor still have to say why this worker fell silent? It reads the worker's memory and knows more than
--- the end of a lease tells. For a while only, so that no task waits for a supervisor that never speaks.
+-- Whether a live supervisor may still report why this worker sends no heartbeats: it has better information than an expired
+-- lease. Limited in time, so that no task waits for a supervisor that never reports.
 CREATE OR REPLACE FUNCTION shiftboss.answered_for(p_worker public.workers) RETURNS boolean
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT coalesce(p_worker.lease_expires_at

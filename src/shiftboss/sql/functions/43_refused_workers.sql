@@ -1,8 +1,8 @@
--- Anybody may write into the registry; what nobody could read would hide all the others.
+-- Reject rows that clients cannot read: any client may write to the registry, and one such row would hide all others.
 CREATE OR REPLACE FUNCTION shiftboss.refuse_worker() RETURNS trigger LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RAISE EXCEPTION 'worker "%": capabilities, resource_limits and resource_usage must be JSON objects, last_heartbeat a moment',
+    RAISE EXCEPTION 'worker "%": capabilities, resource_limits and resource_usage must be JSON objects, last_heartbeat finite',
         NEW.id USING ERRCODE = 'invalid_parameter_value';
 END $$;
 

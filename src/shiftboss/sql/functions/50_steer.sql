@@ -1,9 +1,9 @@
--- What people and programs do to tasks from outside: cancel, retry, pause, limit, wait for, prune, and ask why.
+-- Operations on tasks: cancel, retry, pause, wait for results, prune, and explain why a task waits.
 
--- Queued tasks end at once; a running one is asked to stop, by its worker's next beat or sooner. Everything that this may
--- write is locked first, in the one order: what fails while it is running would be Queued again, with nobody asking it to
--- stop. A caller whose transaction crosses another's gets a deadlock error and can try again. The children of a task that
--- waits for them are cancelled as well.
+-- Cancel queued tasks immediately, and ask running tasks to stop, at the latest with the next heartbeat of their worker. All
+-- rows that this may update are locked first, in the common order: a task that fails meanwhile would otherwise be queued again
+-- without a request to stop. A caller whose transaction conflicts with another gets a deadlock error and can retry. The
+-- children that a task waits for are cancelled too.
 CREATE OR REPLACE FUNCTION shiftboss.cancel(p_ids uuid[], p_reason text DEFAULT NULL)
 RETURNS TABLE (id uuid, status text, cancelling boolean) LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -17,7 +17,7 @@ DECLARE
     v_ids uuid[] := shiftboss.with_children(p_ids);
 BEGIN
     PERFORM shiftboss.lock_down(v_ids);
-    IF shiftboss.with_children(p_ids) <> v_ids THEN  -- one of them began to wait meanwhile
+    IF shiftboss.with_children(p_ids) <> v_ids THEN  -- a task started to wait for children meanwhile
         v_ids := shiftboss.with_children(p_ids);
         PERFORM shiftboss.lock_down(v_ids);
     END IF;
@@ -47,11 +47,11 @@ BEGIN
 END $$;
 
 -- Enqueue failed and cancelled tasks again, with all their attempts. Results of steps are kept, so that nothing is paid for
--- twice; p_from drops those of that step and what began after it, p_restart drops all. They wait again for parents that are still to
--- end, but no longer for those that failed. Returns the ids that were requeued. Left out are tasks whose dedup_key is live
--- (of several with one key the youngest is taken), and those of a run: what failed there is tried again as a new run
--- (asked for alone, that is said by an error). Two callers that cross get a deadlock error and can try again.
-DROP FUNCTION IF EXISTS shiftboss.retry(uuid[], text);  -- it had one parameter less
+-- twice; p_from drops those of that step and of later ones, p_restart drops all. The tasks wait again for unfinished parents,
+-- but not for failed ones. Returns the ids that were requeued. Skips tasks whose dedup_key is in use (of several with the same
+-- key, the newest is requeued) and tasks of a run, which are retried as a new run: a call for one such task raises an error.
+-- Callers that conflict get a deadlock error and can retry.
+DROP FUNCTION IF EXISTS shiftboss.retry(uuid[], text);  -- had one parameter fewer
 CREATE OR REPLACE FUNCTION shiftboss.retry(p_ids uuid[], p_from text DEFAULT NULL, p_restart boolean DEFAULT false)
 RETURNS uuid[] LANGUAGE plpgsql SET plan_cache_mode = force_custom_plan
 SET search_path = pg_catalog, pg_temp
@@ -75,7 +75,7 @@ BEGIN
             deadline = CASE WHEN t.deadline > v_now THEN t.deadline END
         WHERE t.id = ANY (v_ids) RETURNING t.queue
     ) SELECT array_agg(DISTINCT queue) INTO v_queues FROM again;
-    WITH parents AS MATERIALIZED (  -- written in any case, for the reason that await_parents gives
+    WITH parents AS MATERIALIZED (  -- updated in any case: see await_parents
         UPDATE public.tasks p SET has_dependants = true, updated_at = v_now
         WHERE p.status COLLATE "C" IN ('Queued', 'In Progress')
           AND p.id = ANY (ARRAY(SELECT unnest(t.depends_on) FROM public.tasks t WHERE t.id = ANY (v_ids))) RETURNING p.id
@@ -91,9 +91,9 @@ BEGIN
     RETURN v_ids;
 END $$;
 
--- Of these dead tasks, those whose dedup_key they may have again, until the end of the transaction. A placeholder is
--- inserted for each key, as only INSERT can do nothing on a conflict, and deleted at once: a session that wants the key meanwhile
--- waits for this transaction.
+-- Reserve the dedup_keys of these ended tasks until the end of the transaction, and return the tasks whose key was free. A
+-- placeholder is inserted for each key, because only INSERT supports ON CONFLICT, and deleted immediately: a session that
+-- wants the key meanwhile waits for this transaction.
 CREATE OR REPLACE FUNCTION shiftboss.reserve_keys(p_ids uuid[]) RETURNS uuid[]
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 DECLARE
@@ -111,7 +111,7 @@ BEGIN
     RETURN ARRAY(SELECT id FROM public.tasks WHERE id = ANY (p_ids) AND (dedup_key IS NULL OR dedup_key = ANY (v_keys)));
 END $$;
 
--- Pause or resume a queue or a task type ('queue' | 'task_type'). Returns whether that changed anything.
+-- Pause or resume a queue or a task type ('queue' | 'task_type'). Returns whether this changed anything.
 CREATE OR REPLACE FUNCTION shiftboss.pause(p_kind text, p_name text, p_reason text DEFAULT NULL) RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -134,7 +134,7 @@ BEGIN
     RETURN true;
 END $$;
 
--- Say that somebody waits for these: their end will be announced on channel shiftboss_results. Returns how each stands.
+-- Return the results of tasks, and request a notification on channel shiftboss_results when the unfinished ones end.
 CREATE OR REPLACE FUNCTION shiftboss.watch(p_ids uuid[])
 RETURNS TABLE (id uuid, status text, result_data jsonb, error_message text)
 LANGUAGE plpgsql
@@ -153,12 +153,12 @@ BEGIN
         UPDATE public.tasks t SET awaited = true, updated_at = v_now
         WHERE t.id = ANY (p_ids) AND t.status IN ('Queued', 'In Progress') AND NOT t.awaited RETURNING t.queue, t.status, t.hold)
     SELECT array_agg(DISTINCT m.queue) INTO v_queues FROM marked m WHERE m.status = 'Queued' AND m.hold IS NULL;
-    PERFORM shiftboss.wake(v_queues);  -- a worker that came for one passed over it while its row was being written
+    PERFORM shiftboss.wake(v_queues);  -- a claim may have skipped a task while its row was locked here
     RETURN QUERY SELECT t.id, t.status, t.result_data, t.error_message FROM public.tasks t WHERE t.id = ANY (p_ids);
 END $$;
 
--- Delete up to p_limit finished tasks that ended before p_older; how many. A row that somebody else has locked is left for
--- later. Rows are deleted by their place: looking each up by its id again would cost as much as deleting it.
+-- Delete up to p_limit tasks that ended longer than p_older ago, and return their number. Skips locked rows. Rows are deleted
+-- by ctid, because looking each of them up by id would cost as much as deleting it.
 CREATE OR REPLACE FUNCTION shiftboss.prune(p_older interval, p_limit int DEFAULT 1000) RETURNS int LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
 DECLARE
@@ -179,9 +179,9 @@ BEGIN
     RETURN coalesce(cardinality(v_ids), 0);
 END $$;
 
--- Housekeeping of the small tables: lanes that are empty or doubled go, old events and statistics leave. A running task keeps
--- its lane, as it may come back.
-DROP FUNCTION IF EXISTS shiftboss.mend_lanes();  -- claims find lanes by themselves
+-- Clean up the small tables: delete empty and duplicate lanes, old events and old statistics. The lanes of running and held
+-- tasks stay, because the tasks may return to them.
+DROP FUNCTION IF EXISTS shiftboss.mend_lanes();  -- from a version in which claims did not discover lanes
 CREATE OR REPLACE FUNCTION shiftboss.tidy(p_older interval DEFAULT '7 days') RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -202,7 +202,7 @@ BEGIN
     PERFORM shiftboss.tidy_alerts(p_older);
 END $$;
 
--- Old minutes become one row per worker and type at -infinity, so that counters never go down while the worker is known.
+-- Merge old minutes into one row per worker and type at -infinity, so that counters never decrease while the worker exists.
 CREATE OR REPLACE FUNCTION shiftboss.tidy_stats(p_older interval) RETURNS void LANGUAGE sql
 SET search_path = pg_catalog, pg_temp AS $$
     DELETE FROM shiftboss.stats s WHERE s.minute = '-infinity'
@@ -217,7 +217,9 @@ SET search_path = pg_catalog, pg_temp AS $$
         FROM old o WHERE EXISTS (SELECT FROM public.workers w WHERE w.id = o.worker_id) GROUP BY 1, 2, 3) x
 $$;
 
--- Why does this task wait? One row per reason, with what to do about it; a task that does not wait says how it stands.
+-- Explain why a task waits: one row per reason, with advice. For a task that does not wait, one row with its status.
+-- Checks holds, the start time, pauses, limits, versions and workers in turn. Without any other reason, the task is behind
+-- older tasks.
 CREATE OR REPLACE FUNCTION shiftboss.why(p_id uuid) RETURNS TABLE (reason text, detail text, advice text)
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
@@ -233,11 +235,11 @@ BEGIN
     SELECT * INTO t FROM public.tasks WHERE id = p_id;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'there is no task %', p_id USING ERRCODE = 'no_data_found',
-            HINT = 'It may have been pruned; shiftboss tasks list shows what there is.';
+            HINT = 'It may have been pruned; `shiftboss tasks list` lists tasks.';
     END IF;
     IF t.status NOT IN ('Queued', 'In Progress', 'Complete', 'Failed', 'Cancelled') THEN
         reason := 'unusable';
-        detail := format('its status "%s" is none that a queue knows', t.status);
+        detail := format('its status "%s" is not a valid status', t.status);
         advice := format('if it should run: UPDATE tasks SET status = ''Queued'' WHERE id = ''%s''; or delete it', t.id);
         RETURN NEXT;
         RETURN;
@@ -351,7 +353,7 @@ BEGIN
         SELECT count(*) INTO v_running FROM (SELECT FROM public.tasks x WHERE shiftboss.lane_of(x.queue, x.task_type, x.priority, x.tenant, x.requires)
             = shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires) AND x.status = 'Queued'
             AND x.hold IS NULL AND coalesce(x.run_at, x.created_at) < coalesce(t.run_at, t.created_at)
-            ORDER BY coalesce(x.run_at, x.created_at), x.id LIMIT 10001) x;  -- in the claim's order: so by the claim's index
+            ORDER BY coalesce(x.run_at, x.created_at), x.id LIMIT 10001) x;  -- ordered like a claim, to use the claim's index
         reason := 'busy';
         detail := format('%s older tasks of its kind are ahead of it', CASE WHEN v_running > 10000 THEN 'over 10000' ELSE v_running::text END)
             || coalesce('; ' || shiftboss.lane_says(shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires)), '');

@@ -1,6 +1,6 @@
--- Why lanes wait, as data: schedulers outside the database write shiftboss.lane_reasons, and shiftboss.why reads it.
+-- Reasons why lanes wait: schedulers outside the database write shiftboss.lane_reasons, and shiftboss.why reads it.
 
--- What coordinators that are alive say about a task's lane.
+-- The reasons that live coordinators report for a lane.
 CREATE OR REPLACE FUNCTION shiftboss.lane_says(p_lane bigint) RETURNS text LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp AS $$
     SELECT string_agg(format('coordinator %s: %s', r.coordinator, r.detail), '; ' ORDER BY r.coordinator)

@@ -1,9 +1,9 @@
--- Limits of a queue or task type over the whole fleet. Workers declare those in their code; an operator's win.
+-- Limits of a queue or task type across the whole fleet. Limits of an operator override those that workers declare in code.
 
 DROP FUNCTION IF EXISTS shiftboss.set_limit(text, text, int, int, int, interval);
 
--- Set by an operator; all NULL takes the limits away. Where the code declares limits, a row without figures stays, so that
--- the next worker does not bring them back; reset_limit does.
+-- Set the limits of an operator. If all are NULL, the limits are removed. If the code declares limits, a row without figures
+-- stays, so that the next worker does not restore them; reset_limit does.
 CREATE OR REPLACE FUNCTION shiftboss.set_limit(p_kind text, p_name text, p_max_running int DEFAULT NULL,
     p_max_per_key int DEFAULT NULL, p_rate int DEFAULT NULL, p_rate_period interval DEFAULT NULL, p_rate_per text DEFAULT 'all')
 RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -25,7 +25,7 @@ BEGIN
     PERFORM shiftboss.follow_limits(p_kind, ARRAY[p_name]);
 END $$;
 
--- Forget what an operator set: the limits that the code declares hold again, if there are any. False: there were none to forget.
+-- Remove the limits of an operator, so that the limits in code apply. Returns whether there were any.
 CREATE OR REPLACE FUNCTION shiftboss.reset_limit(p_kind text, p_name text) RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -42,8 +42,8 @@ BEGIN
     RETURN true;
 END $$;
 
--- What a worker that starts has in its code, one object per task type: name, max_running, max_per_key, rate, rate_period,
--- rate_per; a type without figures has no limits in the code. Writes only what changed. Returns the types whose limits changed.
+-- Store the limits in the code of a worker that starts, one object per task type: name, max_running, max_per_key, rate,
+-- rate_period, rate_per. A type without figures has no limits in code. Writes only changes. Returns the types that changed.
 CREATE OR REPLACE FUNCTION shiftboss.declare_limits(p_limits jsonb) RETURNS text[]
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -81,7 +81,7 @@ BEGIN
     RETURN v_changed;
 END $$;
 
--- Let tasks go on that the former limits held back.
+-- Release tasks that the previous limits held back.
 CREATE OR REPLACE FUNCTION shiftboss.follow_limits(p_kind text, p_names text[]) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN

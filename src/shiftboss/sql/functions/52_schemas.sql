@@ -1,15 +1,15 @@
--- What arguments task types take. Workers publish it; clients other than plain SQL check new tasks against it.
+-- Argument schemas of task types. Workers publish them; all clients except plain SQL check new tasks against them.
 
--- Whether version p_new may replace what version p_old published. Versions that are numbers (3, or 1.10) never go back, so a
--- worker of the former release that starts again does not undo the new one; of all others the last one counts.
+-- Whether a schema of version p_new may replace one of version p_old. Numeric versions (3, or 1.10) never decrease, so that a
+-- restarted worker of an older release does not overwrite a newer schema. For all others, the last one wins.
 CREATE OR REPLACE FUNCTION shiftboss.supersedes(p_new text, p_old text) RETURNS boolean
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT CASE WHEN p_new ~ '^\d{1,9}(\.\d{1,9})*$' AND p_old ~ '^\d{1,9}(\.\d{1,9})*$'
         THEN string_to_array(p_new, '.')::int[] >= string_to_array(p_old, '.')::int[] ELSE true END
 $$;
 
--- What a worker that registers has in its code, one object per task type: name, schema, version. Writes only what changed, and
--- forgets types that nobody has had for a month. Returns the types whose schema changed.
+-- Publish the schemas of a worker, one object per task type: name, schema, version. Writes only changes, and deletes types that
+-- no worker has published for a month. Returns the types whose schema changed.
 CREATE OR REPLACE FUNCTION shiftboss.publish_schemas(p_worker_id text, p_schemas json) RETURNS text[]
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -37,7 +37,7 @@ BEGIN
     RETURN v_changed;
 END $$;
 
--- What is known of these task types. A type without a schema that a worker has all the same is known: its arguments are not.
+-- The schemas of these task types, and whether a worker serves them. A type may be known without a schema.
 CREATE OR REPLACE FUNCTION shiftboss.known_types(p_types text[]) RETURNS TABLE (task_type text, schema json, known boolean)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT t.name, s.schema, s.task_type IS NOT NULL OR EXISTS (

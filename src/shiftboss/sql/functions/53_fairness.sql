@@ -1,6 +1,7 @@
--- Shares of tenants, and priorities that age.
+-- Weights of tenants, and ageing of priorities.
 
--- How much a tenant gets next to others that wait: 2 is twice as much as 1, the default. NULL forgets it. Whether it changed.
+-- Set the weight of a tenant relative to other waiting tenants: 2 gives twice the share of the default, 1. NULL restores the
+-- default. Returns whether it changed.
 CREATE OR REPLACE FUNCTION shiftboss.set_tenant_weight(p_name text, p_weight double precision) RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -13,13 +14,13 @@ BEGIN
     RETURN FOUND;
 END $$;
 
--- A waiting task gains one point of priority every so often; NULL: never, which is the default.
+-- Raise the priority of waiting tasks by one after each p_every. NULL, the default, turns this off.
 CREATE OR REPLACE FUNCTION shiftboss.set_ageing(p_every interval) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF p_every < interval '1 second' THEN
-        RAISE EXCEPTION 'priorities cannot age every %', p_every USING ERRCODE = 'invalid_parameter_value',
-            HINT = 'Give a second or more.';
+        RAISE EXCEPTION 'the ageing interval % is shorter than a second', p_every USING ERRCODE = 'invalid_parameter_value',
+            HINT = 'For example: SELECT shiftboss.set_ageing(''10 minutes'')';
     ELSIF p_every IS NULL THEN
         DELETE FROM shiftboss.settings WHERE key = 'ageing';
     ELSE
@@ -31,12 +32,12 @@ END $$;
 CREATE OR REPLACE FUNCTION shiftboss.ageing() RETURNS interval LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp AS $$ SELECT value::interval FROM shiftboss.settings WHERE key = 'ageing' $$;
 
--- The points that a task which is ready since p_ready has gained by p_now; priorities end at 100.
+-- The points that a task that became ready at p_ready has gained by p_now. Priorities end at 100.
 CREATE OR REPLACE FUNCTION shiftboss.gained(p_priority smallint, p_ready timestamptz, p_now timestamptz, p_every interval)
 RETURNS int LANGUAGE sql IMMUTABLE RETURN
     least(floor(extract(epoch FROM p_now - p_ready) / extract(epoch FROM p_every)), 100 - p_priority)::int;
 
--- shiftboss.claim while priorities age. Of each lane the head is looked at, by one probe of the claim's index; where it has
+-- The variant of shiftboss.claim for ageing priorities. Reads the first task of each lane with one index probe. If it has
 -- gained points, the tasks of the lane that have waited as long are served at that priority, and the others at their own.
 CREATE OR REPLACE FUNCTION shiftboss.claim_aged(w public.workers, p_limit int, p_mark_lanes bigint[], p_mark_times timestamptz[],
     p_lease interval, p_every interval)
@@ -84,7 +85,7 @@ BEGIN
         ORDER BY 1 DESC, 6 NULLS LAST
     LOOP
         IF level.narrow IS NOT NULL THEN
-            IF NOT v_locked THEN  -- all at once: two who lock level by level may meet crosswise
+            IF NOT v_locked THEN  -- lock all at once: locking level by level could deadlock
                 PERFORM FROM shiftboss.limits x WHERE EXISTS (SELECT FROM shiftboss.lanes l
                     WHERE ((x.kind = 'queue' AND x.name = l.queue) OR (x.kind = 'task_type' AND x.name = l.task_type))
                     AND shiftboss.capable(w, l.queue, l.task_type, l.requires))

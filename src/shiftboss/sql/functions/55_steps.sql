@@ -1,11 +1,11 @@
--- Durable work. A step's result is stored under the lease of its task; a later attempt reads it instead of running the step
--- again. A task that waits (for a time, an event or a child task) gives its worker back: it is Queued with a hold, outside the
--- claim's index, and its waits are rows of shiftboss.steps in state `waiting`.
+-- Durable steps. The result of a step is stored under the lease of its task; a later attempt reads it instead of running the
+-- step again. A task that waits for a time, an event or a child task does not occupy a worker: it is Queued with a hold, outside
+-- the claim's index, and its waits are rows of shiftboss.steps in state `waiting`.
 
 DROP FUNCTION IF EXISTS shiftboss.store_steps(uuid[], bigint[], text[], int[], double precision[], jsonb[]);
 
--- What a new attempt has to know: the steps so far, the seconds that this attempt ran before it was suspended, and how large
--- a result may be. One row per task.
+-- What a new attempt needs: the steps so far, the seconds that the attempt ran before it was suspended, and the maximum size
+-- of a result. One row per task.
 CREATE OR REPLACE FUNCTION shiftboss.load_steps(p_ids uuid[])
 RETURNS TABLE (id uuid, steps json, ran double precision, most int, version text)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
@@ -16,13 +16,13 @@ SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SE
         (SELECT coalesce(sum(extract(epoch FROM a.ended_at - a.started_at)), 0)::double precision
          FROM shiftboss.past_attempts a
          WHERE a.task_id = t.id AND a.outcome = 'suspended' AND a.attempt = t.attempts + 1
-           AND a.ended_at >= (SELECT min(s.started_at) FROM shiftboss.steps s WHERE s.task_id = t.id)),  -- not before a retry
+           AND a.ended_at >= (SELECT min(s.started_at) FROM shiftboss.steps s WHERE s.task_id = t.id)),  -- excludes time before a retry
         shiftboss.payload_limit(), t.requires #>> ARRAY['version', t.task_type, '0']
     FROM public.tasks t WHERE t.id = ANY (p_ids)
 $$;
 
--- A task that begins to store steps continues on workers of the version that it began on: `requires` says so. One that has
--- begun keeps its version. Returns the ids whose lease was stale.
+-- Pin tasks that start to store steps to the version of their worker, in `requires`. A pinned task keeps its version. Returns
+-- the ids whose lease was stale.
 CREATE OR REPLACE FUNCTION shiftboss.pin_version(p_ids uuid[], p_leases bigint[], p_versions text[]) RETURNS uuid[]
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -35,16 +35,16 @@ BEGIN
     RETURN shiftboss.stale(p_ids, p_leases, 'In Progress', NULL);
 END $$;
 
--- Whether an active worker can continue a task of the version that p_requires names, if it names one.
+-- Whether an active worker has the version that p_requires names, if it names one.
 CREATE OR REPLACE FUNCTION shiftboss.has_version(p_requires jsonb) RETURNS boolean LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp AS $$
     SELECT p_requires -> 'version' IS NULL OR EXISTS (SELECT FROM public.workers w WHERE w.status = 'active'
         AND NOT shiftboss.ending(w) AND w.capabilities -> 'versions' @> (p_requires -> 'version'))
 $$;
 
--- Store the results of steps, of many tasks at once. The row locks order this against everything that ends an attempt: once
--- a lease is gone, nothing is stored under it. Returns the ids whose lease was stale. Repeating a call is harmless.
--- p_also: what extensions write in the same transaction, such as what the call of a step has cost; see also_with_steps.
+-- Store the results of steps of many tasks. Row locks serialise this with everything that ends an attempt: nothing is stored
+-- under an expired lease. Returns the ids whose lease was stale. Repeating a call is harmless. p_also contains data that
+-- extensions write in the same transaction, such as the cost of a call: see also_with_steps.
 CREATE OR REPLACE FUNCTION shiftboss.store_steps(p_ids uuid[], p_leases bigint[], p_names text[], p_ordinals int[],
     p_seconds double precision[], p_results jsonb[], p_also jsonb[] DEFAULT NULL) RETURNS uuid[]
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
@@ -73,8 +73,8 @@ BEGIN
     RETURN CASE WHEN v_done = cardinality(p_ids) THEN '{}' ELSE shiftboss.stale(p_ids, p_leases, 'In Progress', NULL) END;
 END $$;
 
--- Write what travels with steps: {"ai_calls": [...]} goes to shiftboss.with_step_ai_calls(jsonb), which the extension brings.
--- A stale lease changes nothing about it: what was spent was spent.
+-- Write the data of extensions that comes with steps: {"ai_calls": [...]} is passed to shiftboss.with_step_ai_calls(jsonb) of
+-- the extension. This happens even if the lease is stale, because the cost was incurred.
 CREATE OR REPLACE FUNCTION shiftboss.also_with_steps(p_also jsonb[]) RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -83,17 +83,17 @@ BEGIN
     FOR v IN SELECT k.key, jsonb_agg(e.value) AS given FROM unnest(p_also) a, jsonb_each(a) k, jsonb_array_elements(k.value) e
              GROUP BY k.key ORDER BY k.key LOOP
         IF to_regprocedure(format('shiftboss.%I(jsonb)', 'with_step_' || v.key)) IS NULL THEN
-            RAISE EXCEPTION 'nothing here takes "%" along with a step', v.key USING ERRCODE = 'invalid_parameter_value',
-                HINT = 'Install the extension that brings it, then run `shiftboss db migrate`.';
+            RAISE EXCEPTION 'no extension stores "%" with a step', v.key USING ERRCODE = 'invalid_parameter_value',
+                HINT = 'Install the extension, then run `shiftboss db migrate`.';
         END IF;
         EXECUTE format('SELECT shiftboss.%I($1)', 'with_step_' || v.key) USING v.given;
     END LOOP;
 END $$;
 
--- Give tasks back that have to wait, without spending an attempt. p_waits: for each task a JSON array of objects with kind
--- (sleep, event, child), name, ordinal, and as it needs: seconds (the longest wait), key (of the event), question and schema
--- (of an event that is a person's answer), task (the child, as shiftboss.enqueue takes it). The task goes on when all of them
--- have ended. A wait that is known already keeps its time, its question and its child. Returns the ids whose lease was stale.
+-- Suspend tasks that have to wait, without spending an attempt. p_waits is a JSON array for each task, of objects with kind
+-- (sleep, event, child), name, ordinal and, depending on the kind, seconds (the maximum wait), key (of the event), question
+-- and schema (of an event that is a person's answer), and task (the child, as for shiftboss.enqueue). The task continues when
+-- all waits have ended. An existing wait keeps its time, question and child. Returns the ids whose lease was stale.
 CREATE OR REPLACE FUNCTION shiftboss.suspend(p_ids uuid[], p_leases bigint[], p_waits jsonb[]) RETURNS uuid[]
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -146,7 +146,7 @@ BEGIN
     RETURN CASE WHEN v_done = cardinality(p_ids) THEN '{}' ELSE shiftboss.stale(p_ids, p_leases, NULL, '{suspended}') END;
 END $$;
 
--- Enqueue the children that these tasks begin to wait for: those whose wait has no child yet.
+-- Enqueue the children that these tasks start to wait for, unless the wait already has a child.
 CREATE OR REPLACE FUNCTION shiftboss.start_children(p_held uuid[], p_ids uuid[], p_waits jsonb[]) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_material = off SET jit = off AS $$
@@ -162,7 +162,7 @@ BEGIN
           AND s.name = x ->> 'name' AND s.ordinal = (x ->> 'ordinal')::int AND s.child_id IS NULL
     LOOP
         SELECT e.id, e.created INTO v_child, v_made FROM shiftboss.enqueue(jsonb_build_array(w.task)) e;
-        -- One that was live under the same dedup_key may have ended by now; then the wait ends below.
+        -- An existing task with the same dedup_key may have ended by now; then the wait ends below.
         UPDATE public.tasks t SET has_dependants = true, updated_at = shiftboss.now()
         WHERE t.id = v_child AND t.status COLLATE "C" IN ('Queued', 'In Progress');
         UPDATE shiftboss.steps s SET child_id = v_child, child_made = v_made
@@ -173,14 +173,14 @@ BEGIN
     END LOOP;
 END $$;
 
--- These tasks and the children that they wait for, down to the last: those that they made and that no other task waits for.
+-- These tasks and, recursively, the children that they created and wait for, except those that other tasks wait for too.
 CREATE OR REPLACE FUNCTION shiftboss.with_children(p_ids uuid[]) RETURNS uuid[] LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_material = off SET jit = off AS $$
     WITH RECURSIVE below (id) AS (
         SELECT unnest(p_ids)
         UNION
-        -- LATERAL and OFFSET: with statistics of an emptied table, joins begin with all tasks or all steps.
+        -- LATERAL and OFFSET: with the statistics of an emptied table, a join would start with all tasks or all steps.
         SELECT s.child_id FROM below b
         CROSS JOIN LATERAL (SELECT FROM public.tasks t WHERE t.id = b.id AND t.status COLLATE "C" = 'Queued'
             AND t.hold COLLATE "C" = 'child' OFFSET 0) t
@@ -192,11 +192,11 @@ SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SE
     SELECT array_agg(id) FROM below
 $$;
 
--- Let suspended tasks go on that have nothing left to wait for. The caller has locked them before it looked at their waits:
--- of two sessions that end the last two waits of a task, the second one sees what the first one did. Every one of
--- them is written, for callers at REPEATABLE READ. A task that goes on comes first in its lane, as it has begun; its run_at
--- says so without making it look as old as it is. It was counted against its rate when it began: the bucket gets the token that
--- the next claim takes.
+-- Continue suspended tasks that have no waits left. The caller has locked the tasks before it read their waits: if two sessions
+-- end the last two waits of a task, the second one sees the change of the first. All tasks are updated, for callers at
+-- REPEATABLE READ. A task that continues comes first in its lane, because it has already started; its run_at says so without
+-- making it look older than it is. It was counted against its rate when it started, so the bucket gets a token back for
+-- the next claim.
 CREATE OR REPLACE FUNCTION shiftboss.go_on(p_ids uuid[]) RETURNS int LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_material = off SET jit = off AS $$
@@ -211,7 +211,7 @@ BEGIN
     WITH looked AS (
         SELECT t.id, shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires) AS lane,
             (SELECT true FROM shiftboss.steps s WHERE s.task_id = t.id AND s.state COLLATE "C" = 'waiting' LIMIT 1)
-                IS NOT NULL AS waits  -- an EXISTS could become a hash of everything that waits
+                IS NOT NULL AS waits  -- EXISTS could become a hash of all waits
         FROM public.tasks t WHERE t.id = ANY (p_ids)
     ), heads AS MATERIALIZED (
         SELECT l.lane, (SELECT coalesce(t.run_at, t.created_at) FROM public.tasks t
@@ -239,7 +239,7 @@ BEGIN
     RETURN cardinality(v_queues);
 END $$;
 
--- Children have ended, or are gone: so have the waits for them.
+-- End the waits for children that have ended or were deleted.
 CREATE OR REPLACE FUNCTION shiftboss.end_waits(p_children uuid[]) RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_material = off SET jit = off AS $$
@@ -261,8 +261,8 @@ BEGIN
     PERFORM shiftboss.go_on(v_ids);
 END $$;
 
--- The leader calls this several times a second: ends waits whose time has come, and delivers events that their sender could
--- not. Tasks that another session has locked have to wait for the next call. Returns how many tasks go on.
+-- End waits that are due, and deliver events that their sender could not. The leader calls this several times a second. Skips
+-- tasks that another session has locked. Returns how many tasks continue.
 CREATE OR REPLACE FUNCTION shiftboss.wake_due(p_limit int DEFAULT 1000) RETURNS int LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_material = off SET jit = off AS $$
@@ -282,13 +282,13 @@ BEGIN
     RETURN v_woken + shiftboss.sweep_events(p_limit);
 END $$;
 
--- A word as a shell reads it.
+-- Quote a word for a shell.
 CREATE OR REPLACE FUNCTION shiftboss.shell_word(p_text text) RETURNS text LANGUAGE sql IMMUTABLE
 SET search_path = pg_catalog, pg_temp AS $$
     SELECT CASE WHEN p_text ~ '^[A-Za-z0-9_.:/@-]+$' THEN p_text ELSE '''' || replace(p_text, '''', '''\''''') || '''' END
 $$;
 
--- What a suspended task waits for, as `why` shows it.
+-- The waits of a suspended task, for `why`.
 CREATE OR REPLACE FUNCTION shiftboss.why_suspended(p_id uuid) RETURNS TABLE (reason text, detail text, advice text)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT CASE WHEN s.question IS NOT NULL THEN 'waits for an answer' WHEN s.kind = 'sleep' THEN 'sleeping'
@@ -306,10 +306,10 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     FROM shiftboss.steps s WHERE s.task_id = p_id AND s.state = 'waiting' ORDER BY s.started_at, s.name, s.ordinal LIMIT 10
 $$;
 
--- Forget steps of tasks that are retried: those without a result, such as waits that timed out and children that failed; with
--- p_from (a name, or name#ordinal) that step and all that began later; with p_restart all. Events that ended a wait among these are not for the task again: starting over from a wait asks for another answer. Such a
--- row is kept under an ordinal below zero.
-DROP FUNCTION IF EXISTS shiftboss.forget_steps(uuid[], text);  -- it had one parameter less
+-- Delete steps of tasks that are retried: those without a result, such as waits that timed out and children that failed; with
+-- p_from (a name, or name#ordinal) that step and all later ones; with p_restart all. The task does not receive the events of
+-- these waits again: retrying from a wait asks for a new answer. Their rows are kept with a negative ordinal.
+DROP FUNCTION IF EXISTS shiftboss.forget_steps(uuid[], text);  -- had one parameter fewer
 CREATE OR REPLACE FUNCTION shiftboss.forget_steps(p_ids uuid[], p_from text, p_restart boolean) RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_material = off SET jit = off AS $$
@@ -326,7 +326,7 @@ BEGIN
         SELECT FROM shiftboss.steps s WHERE s.task_id = i AND s.ordinal > 0 AND p_from IN (s.name, s.name || '#' || s.ordinal)) LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION 'task % has no step "%"', v_missing, p_from USING ERRCODE = 'no_data_found',
-            HINT = format('shiftboss tasks steps %s lists those with a result; without --from the task goes on after them.',
+            HINT = format('`shiftboss tasks steps %s` lists its steps; without --from the task continues after them.',
                 v_missing);
     END IF;
     WITH late AS MATERIALIZED (

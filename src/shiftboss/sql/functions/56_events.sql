@@ -1,15 +1,15 @@
--- Events: what a task can wait for. An event wakes every task that waits for its key, and is kept for those that begin to wait
--- later. A task gets an event at most once.
+-- Events. An event wakes every task that waits for its key, and is kept for tasks that start to wait later. A task receives an
+-- event at most once.
 
--- How long an event is kept if its sender does not say.
+-- Set how long events are kept by default.
 CREATE OR REPLACE FUNCTION shiftboss.set_event_retention(p_keep interval) RETURNS void LANGUAGE sql
 SET search_path = pg_catalog, pg_temp AS $$
     INSERT INTO shiftboss.settings (key, value) VALUES ('event_retention', p_keep::text)
     ON CONFLICT (key) DO UPDATE SET value = excluded.value
 $$;
 
--- Send an event, in the caller's transaction. p_task: to this task only. p_id makes a repeated call harmless. Returns how
--- many waits it ended; waits that this transaction cannot see end within a second of its commit.
+-- Send an event in the caller's transaction. p_task limits it to one task. With p_id, a repeated call has no effect. Returns
+-- how many waits it ended. Waits that this transaction cannot see end within a second of its commit.
 CREATE OR REPLACE FUNCTION shiftboss.send_event(p_key text, p_payload jsonb DEFAULT NULL, p_task uuid DEFAULT NULL,
     p_id uuid DEFAULT NULL, p_keep interval DEFAULT NULL) RETURNS int LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -19,11 +19,11 @@ DECLARE
     v_id uuid;
 BEGIN
     IF coalesce(p_key, '') = '' OR octet_length(p_key) > 1000 THEN
-        RAISE EXCEPTION 'an event needs a key of 1 to 1000 bytes' USING ERRCODE = 'invalid_parameter_value',
+        RAISE EXCEPTION 'the key of an event must have 1 to 1000 bytes' USING ERRCODE = 'invalid_parameter_value',
             HINT = 'For example: SELECT shiftboss.send_event(''order 17 paid'', ''{"by": "card"}'')';
     ELSIF pg_column_size(p_payload) > shiftboss.payload_limit() THEN
-        RAISE EXCEPTION 'a payload of % bytes is over the limit of % bytes', pg_column_size(p_payload), shiftboss.payload_limit()
-            USING ERRCODE = 'program_limit_exceeded', HINT = 'Store it elsewhere and send a reference.';
+        RAISE EXCEPTION 'a payload of % bytes exceeds the limit of % bytes', pg_column_size(p_payload), shiftboss.payload_limit()
+            USING ERRCODE = 'program_limit_exceeded', HINT = 'Store the payload elsewhere and send a reference.';
     END IF;
     INSERT INTO shiftboss.sent_events (id, key, payload, task_id, sent_at, expires_at)
     VALUES (coalesce(p_id, gen_random_uuid()), p_key, p_payload, p_task, v_now,
@@ -35,7 +35,7 @@ BEGIN
     RETURN shiftboss.deliver_events(ARRAY[v_id]);
 END $$;
 
--- End the waits for these events. Returns how many.
+-- End the waits for these events. Returns their number.
 CREATE OR REPLACE FUNCTION shiftboss.deliver_events(p_events uuid[], p_skip_locked boolean DEFAULT false) RETURNS int
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -44,7 +44,7 @@ DECLARE
     v_ids uuid[];
     v_count int;
 BEGIN
-    -- Neither a join nor NOT EXISTS: with statistics of an emptied table they become scans of all steps.
+    -- Neither a join nor NOT EXISTS: with the statistics of an emptied table, they would scan all steps.
     v_ids := ARRAY(SELECT DISTINCT w.task_id FROM shiftboss.sent_events e
         CROSS JOIN LATERAL (SELECT s.task_id FROM shiftboss.steps s
             WHERE s.event_key = e.key AND s.state = 'waiting' AND s.event_key IS NOT NULL
@@ -63,9 +63,9 @@ BEGIN
     RETURN v_count;
 END $$;
 
--- Give each waiting wait of these tasks, which the caller has locked, the oldest event with its key that its task has not had.
--- One by one: each sees what the wait before it has taken. Waits are found by their task: the state is compared in another
--- collation, so that the index on waits for events, in which all tasks are, cannot serve.
+-- Give each open wait of these tasks the oldest event with its key that the task has not received. The caller has locked the
+-- tasks. Waits are processed one by one, so that each sees what the previous one has taken. Waits are found by task: the state
+-- is compared in another collation, so that the planner cannot use the index on event waits of all tasks.
 CREATE OR REPLACE FUNCTION shiftboss.match_events(p_ids uuid[]) RETURNS int LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_material = off SET jit = off AS $$
@@ -91,8 +91,8 @@ BEGIN
     RETURN v_count;
 END $$;
 
--- Deliver events whose sender and waiter could not see each other. A transaction that began to wait before the sender's
--- commit was seen here is over a minute later, so an event is looked at for that long.
+-- Deliver events whose sender and waiter ran concurrently and could not see each other. Such a transaction has ended within a
+-- minute, so each event is checked for that long.
 CREATE OR REPLACE FUNCTION shiftboss.sweep_events(p_limit int) RETURNS int LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_material = off SET jit = off AS $$
@@ -112,7 +112,7 @@ BEGIN
     RETURN v_count;
 END $$;
 
--- Remove events that have expired, and steps, parts and logs of tasks that were deleted by hand.
+-- Delete expired events, and the steps, parts and logs of tasks that were deleted by hand.
 CREATE OR REPLACE FUNCTION shiftboss.tidy_steps(p_limit int DEFAULT 10000) RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 BEGIN

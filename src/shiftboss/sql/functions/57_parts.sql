@@ -1,12 +1,12 @@
--- Streams: parts that a task emits are appended under its lease and numbered without gaps. The row lock of the task orders
--- writers, so that a reader that has seen part n has seen all before it.
+-- Streams: the parts that a task emits are appended under its lease and numbered without gaps. The row lock of the task
+-- serialises writers, so that a reader that has seen part n has seen all earlier ones.
 
 DROP FUNCTION IF EXISTS shiftboss.append_parts(uuid[], bigint[], text[], jsonb[]);
 
--- Append parts of many tasks, each task's in the order given. Before the first part of a new run (another attempt, or the same
--- one after a wait) goes a row with restart, whose part tells what the reader must discard: parts that were emitted outside
--- of steps, which run again, and those of steps whose result was not stored. p_places numbers the parts of each lease from 1;
--- with it a call may be repeated. Returns the ids whose lease was stale.
+-- Append parts of many tasks, in the given order for each task. Before the first part of a new run (another attempt, or the
+-- same one after a wait), a row with `restart` lists what the reader must discard: parts emitted outside of steps, which run
+-- again, and parts of steps whose result was not stored. p_places numbers the parts of each lease from 1, which makes repeated
+-- calls harmless. Returns the ids whose lease was stale.
 CREATE OR REPLACE FUNCTION shiftboss.append_parts(p_ids uuid[], p_leases bigint[], p_steps text[], p_parts jsonb[],
     p_places int[] DEFAULT NULL) RETURNS uuid[]
 LANGUAGE plpgsql
@@ -31,7 +31,7 @@ BEGIN
     SELECT t INTO v_full FROM unnest(v_held) t WHERE coalesce((SELECT max(p.seq) FROM shiftboss.parts p WHERE p.task_id = t), 0)
         + (SELECT count(*) FROM unnest(p_ids) i WHERE i = t) > v_most LIMIT 1;
     IF FOUND THEN
-        RAISE EXCEPTION 'task % has emitted % parts, which is the most', v_full, v_most USING ERRCODE = 'program_limit_exceeded',
+        RAISE EXCEPTION 'task % has emitted the maximum of % parts', v_full, v_most USING ERRCODE = 'program_limit_exceeded',
             HINT = 'Emit larger parts, less often.';
     END IF;
     INSERT INTO shiftboss.parts (task_id, seq, lease, attempt, step, part, at, place)
@@ -45,7 +45,7 @@ BEGIN
         ELSE shiftboss.stale(p_ids, p_leases, 'In Progress', NULL) END;
 END $$;
 
--- Parts after p_after, in order, and whether the task has ended; a task that has ended and shows no part has none left.
+-- Parts after p_after, in order, and whether the task has ended. If it has ended and there are no rows, nothing is left.
 CREATE OR REPLACE FUNCTION shiftboss.read_parts(p_id uuid, p_after int DEFAULT 0, p_limit int DEFAULT 500)
 RETURNS TABLE (seq int, attempt int, restart boolean, part jsonb, at timestamptz)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$

@@ -1,7 +1,7 @@
--- Logs of tasks. No row of `tasks` is locked: a task that logs a lot never delays its own report or anybody's claim.
+-- Logs of tasks. No row of `tasks` is locked, so that a task that logs a lot delays neither its report nor any claim.
 
--- Append lines in the order given; those of tasks that are gone are left out. p_ended: tasks whose attempt has ended, or that
--- have logged much, are cut to their bound.
+-- Append lines in the given order, except those of deleted tasks. The logs of the tasks in p_ended, which have ended an
+-- attempt or logged much, are trimmed to their maximum size.
 CREATE OR REPLACE FUNCTION shiftboss.append_logs(p_ids uuid[], p_attempts int[], p_steps text[], p_at timestamptz[],
     p_levels int[], p_loggers text[], p_messages text[], p_dropped int[], p_ended uuid[] DEFAULT '{}') RETURNS void
 LANGUAGE plpgsql
@@ -17,7 +17,7 @@ BEGIN
     PERFORM shiftboss.trim_logs(i) FROM unnest(p_ended) i;
 END $$;
 
--- Keep the latest lines of a task: max_log_lines of shiftboss.settings, 5000 by default. One row says how many are gone.
+-- Keep the latest lines of a task: max_log_lines in shiftboss.settings, by default 5000. One row says how many were deleted.
 CREATE OR REPLACE FUNCTION shiftboss.trim_logs(p_id uuid) RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
@@ -37,7 +37,7 @@ BEGIN
     FROM last l, lines n;
 END $$;
 
--- Lines behind p_after of at least this level, in order.
+-- Lines after p_after of at least this level, in order.
 CREATE OR REPLACE FUNCTION shiftboss.read_logs(p_id uuid, p_after bigint DEFAULT 0, p_limit int DEFAULT 500,
     p_level int DEFAULT 0)
 RETURNS TABLE (id bigint, attempt int, step text, at timestamptz, level int, logger text, message text, dropped int)

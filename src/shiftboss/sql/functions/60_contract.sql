@@ -1,4 +1,4 @@
--- The documented functions, for any SQL client: thin calls of ours.
+-- The documented functions for any SQL client. They call the functions of the schema shiftboss.
 
 CREATE OR REPLACE FUNCTION public.func_claim_available_task(worker_id_param text)
 RETURNS TABLE (id uuid, status text, attempts int, worker_id text, generation_started_at timestamptz, task_data jsonb,
@@ -8,7 +8,7 @@ LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     FROM shiftboss.claim(worker_id_param, 1) c
 $$;
 
--- The legacy wrapper. The table's name is compared, never put into SQL.
+-- The legacy wrapper. The table name is compared and never becomes part of a statement.
 CREATE OR REPLACE FUNCTION public.func_claim_task(p_table_name text, p_worker_id text)
 RETURNS TABLE (id uuid, status text, attempts int, worker_id text, generation_started_at timestamptz, task_data jsonb,
     created_at timestamptz, task_type text)
@@ -21,7 +21,7 @@ BEGIN
     RETURN QUERY SELECT * FROM public.func_claim_available_task(p_worker_id);
 END $$;
 
--- The lease under which a task runs now, its row locked; NULL when there is nothing to report on.
+-- Lock a task and return its current lease, or NULL if it is not running.
 CREATE OR REPLACE FUNCTION shiftboss.running_lease(p_id uuid) RETURNS bigint LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -32,16 +32,16 @@ BEGIN
         RAISE EXCEPTION 'there is no task %', p_id USING ERRCODE = 'no_data_found';
     END IF;
     IF t.status <> 'In Progress' THEN
-        RAISE NOTICE 'task % is %, not In Progress: the report changes nothing', p_id, t.status;
+        RAISE NOTICE 'task % is %, not In Progress: the report has no effect', p_id, t.status;
         RETURN NULL;
     END IF;
-    IF t.lease IS NULL THEN  -- put In Progress by hand: it gets a lease now
+    IF t.lease IS NULL THEN  -- set to In Progress by hand: it gets a lease now
         UPDATE public.tasks SET lease = shiftboss.lease_of(id, shiftboss.lease_salt()) WHERE id = p_id RETURNING * INTO t;
     END IF;
     RETURN t.lease;
 END $$;
 
--- An external worker has no counters of its own: its work is counted where it reports it.
+-- Count the work of an external worker, which sends no statistics.
 CREATE OR REPLACE FUNCTION shiftboss.count_external(p_id uuid, p_completed int, p_failed int) RETURNS void LANGUAGE sql
 SET search_path = pg_catalog, pg_temp AS $$
     SELECT shiftboss.count_work(t.last_worker_id, jsonb_build_array(jsonb_build_object(
@@ -72,7 +72,7 @@ BEGIN
     END IF;
 END $$;
 
--- Returns how many tasks are back in the queue; those without an attempt left are Failed and not counted.
+-- Requeue the tasks of failed workers, and return their number. Tasks without attempts left become Failed and do not count.
 CREATE OR REPLACE FUNCTION public.func_reset_orphaned_tasks(failed_worker_ids text[]) RETURNS int
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 DECLARE

@@ -1,6 +1,6 @@
--- Supervised slots. A slot's process writes its own row and only starting, healthy and stopping; crashed and failed are
--- written for it. Who writes is told by the setting `shiftboss.writer` (a component; empty: supervisor, leader or person),
--- and the triggers below hold everybody to it, also plain SQL.
+-- Supervised slots. The process of a slot writes only its own row, and only the states starting, healthy and stopping. Others
+-- write crashed and failed. The setting `shiftboss.writer` names the component that writes (empty: a supervisor, the leader or a
+-- person). The triggers below enforce this for all clients, including plain SQL.
 
 CREATE OR REPLACE FUNCTION shiftboss.may_become(p_from text, p_to text) RETURNS boolean LANGUAGE sql IMMUTABLE RETURN
     p_from = p_to OR (p_from, p_to) IN (('starting', 'healthy'), ('starting', 'crashed'),
@@ -14,35 +14,35 @@ DECLARE
 BEGIN
     IF v_writer <> coalesce(NEW.component, OLD.component) THEN
         RAISE EXCEPTION '% may not write the row of %', v_writer, coalesce(NEW.component, OLD.component)
-            USING ERRCODE = 'insufficient_privilege', HINT = 'A worker writes its own row only.';
+            USING ERRCODE = 'insufficient_privilege', HINT = 'A worker may write only its own row.';
     END IF;
     IF TG_OP = 'DELETE' THEN
         RETURN OLD;
     END IF;
     IF v_writer IS NOT NULL AND NEW.status IN ('crashed', 'failed') THEN
-        RAISE EXCEPTION 'a worker may not call itself %', NEW.status USING ERRCODE = 'insufficient_privilege',
-            HINT = 'A worker writes starting, healthy and stopping; the rest is said about it.';
+        RAISE EXCEPTION 'a worker may not set its own status to %', NEW.status USING ERRCODE = 'insufficient_privilege',
+            HINT = 'A worker may set starting, healthy and stopping.';
     END IF;
     IF TG_OP = 'INSERT' THEN
         IF NEW.status <> 'starting' THEN
-            RAISE EXCEPTION 'a worker begins as starting, not as %', NEW.status USING ERRCODE = 'check_violation';
+            RAISE EXCEPTION 'the first status of a worker must be starting, not %', NEW.status USING ERRCODE = 'check_violation';
         END IF;
         NEW.queue := coalesce(NEW.queue, substring(NEW.component FROM '^worker:(.+):[0-9]+$'));
         RETURN NEW;
     END IF;
     IF NOT shiftboss.may_become(OLD.status, NEW.status) THEN
-        RAISE EXCEPTION '%: % does not become %', OLD.component, OLD.status, NEW.status
-            USING ERRCODE = 'check_violation', HINT = 'The way back is crashed, then starting.';
+        RAISE EXCEPTION '%: the status cannot change from % to %', OLD.component, OLD.status, NEW.status
+            USING ERRCODE = 'check_violation', HINT = 'Set it to crashed, then to starting.';
     END IF;
     IF OLD.status = 'failed' AND NEW.status <> 'failed' AND NEW.restart_count <> 0 THEN
-        RAISE EXCEPTION '% is failed: only a manual restart, which resets its count, brings it back', OLD.component
-            USING ERRCODE = 'check_violation', HINT = 'shiftboss restart ' || OLD.component;
+        RAISE EXCEPTION '% is failed: only a manual restart clears this', OLD.component
+            USING ERRCODE = 'check_violation', HINT = 'Run: shiftboss restart ' || OLD.component;
     END IF;
     IF v_writer IS NOT NULL AND NEW.restart_count <> OLD.restart_count THEN
         RAISE EXCEPTION 'a worker may not change its restart count' USING ERRCODE = 'insufficient_privilege';
     END IF;
     NEW.created_at := OLD.created_at;
-    IF OLD.status = 'failed' AND NEW.status <> 'failed' THEN  -- by hand: the limit on restarts begins again
+    IF OLD.status = 'failed' AND NEW.status <> 'failed' THEN  -- a manual restart resets the restart count
         NEW.restarts := '{}';
         NEW.last_restart := NULL;
     END IF;
@@ -55,7 +55,7 @@ BEGIN
     RETURN NEW;
 END $$;
 
--- What follows a change: an event, the totals, and the pause flag in the registry, where claims look.
+-- Runs after a change: logs an event, updates the totals, and copies the pause flag to the registry, where claims read it.
 CREATE OR REPLACE FUNCTION shiftboss.tell_health() RETURNS trigger LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -94,7 +94,7 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- A process that joins from a paused slot is paused from its first moment.
+-- Pause a process of a paused slot as soon as it registers.
 CREATE OR REPLACE FUNCTION shiftboss.join_paused() RETURNS trigger LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -117,10 +117,10 @@ CREATE OR REPLACE FUNCTION shiftboss.no_worker(p_component text) RETURNS void LA
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RAISE EXCEPTION 'there is no worker %', p_component USING ERRCODE = 'no_data_found',
-        HINT = 'shiftboss slots lists what there is.';
+        HINT = '`shiftboss slots` lists the workers.';
 END $$;
 
--- A process takes its row. Over a row that its former self left behind it starts again, with its history.
+-- Register the process of a slot. It takes over the row and the history of a previous process.
 CREATE OR REPLACE FUNCTION shiftboss.register_worker(p_component text, p_pid int, p_status text DEFAULT 'starting',
     p_details jsonb DEFAULT NULL, p_host text DEFAULT NULL, p_process text DEFAULT NULL, p_by text DEFAULT NULL)
 RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -131,7 +131,7 @@ BEGIN
     SELECT * INTO h FROM public.health WHERE component = p_component FOR UPDATE;
     IF h.host <> p_host THEN
         RAISE EXCEPTION '% is a slot of host %', p_component, h.host USING ERRCODE = 'insufficient_privilege',
-            HINT = 'Each host has slots of its own; start this worker under another number.';
+            HINT = 'A slot belongs to one host: start this worker under another number.';
     END IF;
     IF h.status IN ('healthy', 'stopping') THEN
         DELETE FROM public.health WHERE component = p_component;
@@ -146,7 +146,7 @@ BEGIN
     PERFORM shiftboss.write_as(NULL);
 END $$;
 
--- A sign of life. Nothing comes back for a row that is not there, or that another process (p_pid) has taken.
+-- Record a heartbeat. Returns no row if the slot does not exist or belongs to another process than p_pid.
 CREATE OR REPLACE FUNCTION shiftboss.update_heartbeat(p_component text, p_status text DEFAULT 'healthy',
     p_current_job uuid DEFAULT NULL, p_keep_job boolean DEFAULT false, p_pid int DEFAULT NULL, p_details jsonb DEFAULT NULL,
     p_by text DEFAULT NULL) RETURNS TABLE (status text, paused boolean) LANGUAGE plpgsql
@@ -178,14 +178,14 @@ BEGIN
     PERFORM shiftboss.write_as(NULL);
 END $$;
 
--- Which process sits in a slot, known as soon as it is started.
+-- Record which process runs in a slot, as soon as it is started.
 CREATE OR REPLACE FUNCTION shiftboss.name_process(p_component text, p_pid int, p_process text) RETURNS void LANGUAGE sql
 SET search_path = pg_catalog, pg_temp AS $$
     UPDATE public.health SET pid = p_pid, process = p_process
     WHERE component = p_component AND status NOT IN ('crashed', 'failed')
 $$;
 
--- Patch details: keys that are not given stay as they are.
+-- Merge keys into the details of a slot.
 CREATE OR REPLACE FUNCTION shiftboss.update_details(p_component text, p_details jsonb, p_by text DEFAULT NULL)
 RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -197,7 +197,7 @@ BEGIN
     PERFORM shiftboss.write_as(NULL);
 END $$;
 
--- Count one automatic restart. p_after: only if the count is still that, so that a call whose answer was lost can be repeated.
+-- Count an automatic restart. With p_after, only if the count still equals it, so that a call can be repeated.
 CREATE OR REPLACE FUNCTION shiftboss.increment_restart_count(p_component text, p_after int DEFAULT NULL) RETURNS int
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -211,8 +211,8 @@ BEGIN
         IF h.restart_count <> p_after THEN
             RETURN h.restart_count;
         ELSIF h.status = 'failed' THEN
-            RAISE EXCEPTION '% is failed and is not restarted by itself', p_component USING ERRCODE = 'check_violation',
-                HINT = 'shiftboss restart ' || p_component;
+            RAISE EXCEPTION '% is failed and cannot be restarted automatically', p_component
+                USING ERRCODE = 'check_violation', HINT = 'Run: shiftboss restart ' || p_component;
         END IF;
         PERFORM shiftboss.no_worker(p_component);
     END IF;
@@ -234,9 +234,8 @@ BEGIN
     RETURN v_found;
 END $$;
 
--- A process is dead or as good as dead: its row says so, and its tasks are back in the queue, in one step. p_last_seen:
--- only if it has not beaten since. p_suspects: the leases that may have stopped it, as shiftboss.judge takes them. False: there
--- was nothing to say.
+-- Mark a dead or hung process as crashed and requeue its tasks. With p_last_seen, only if it has sent no heartbeat since.
+-- p_suspects are the leases that may be the cause, as for shiftboss.judge. Returns whether it was marked.
 CREATE OR REPLACE FUNCTION shiftboss.mark_crashed(p_component text, p_reason text, p_outcome text DEFAULT 'crashed',
     p_last_seen double precision DEFAULT NULL, p_suspects bigint[] DEFAULT NULL) RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -248,7 +247,7 @@ BEGIN
     IF NOT FOUND THEN
         RETURN false;
     END IF;
-    -- The worker's row before its tasks, as in leave() and register().
+    -- Lock the worker's row before its tasks, like leave() and register().
     UPDATE public.workers SET status = 'inactive', pid = NULL, lease_expires_at = NULL
         WHERE id = coalesce(h.member_id, h.component) AND status = 'active';
     PERFORM shiftboss.worker_died(coalesce(h.member_id, h.component), p_outcome, p_reason, p_suspects);

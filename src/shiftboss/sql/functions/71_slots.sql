@@ -1,6 +1,6 @@
--- Supervisors and their slots, and what people order about them.
+-- Supervisors and their slots, and orders to them.
 
--- A supervisor begins, with the slots that it shall keep.
+-- Register a supervisor with the slots that it should keep.
 CREATE OR REPLACE FUNCTION shiftboss.begin_supervisor(p_host text, p_pid int, p_slots jsonb) RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -19,8 +19,8 @@ BEGIN
     END IF;
 END $$;
 
--- A slot for a process that is about to be started: under its former name if that is free (p_former is its former row),
--- else under the lowest free number. A component belongs to one host, so two hosts never share one.
+-- Reserve a slot for a new process: under its former name if that is free (p_former is its former row), otherwise under the
+-- lowest free number. A component belongs to one host, so two hosts never share one.
 CREATE OR REPLACE FUNCTION shiftboss.open_slot(p_host text, p_queue text, p_former jsonb DEFAULT NULL) RETURNS text
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -41,7 +41,7 @@ BEGIN
     RETURN v_component;
 END $$;
 
--- A supervisor looks at its slots, which is its own sign of life as well.
+-- Return the slots of a host, and record a heartbeat of its supervisor.
 CREATE OR REPLACE FUNCTION shiftboss.survey(p_host text)
 RETURNS TABLE (component text, queue text, status text, pid int, process text, last_seen double precision, current_job uuid,
     restart_count int, restart_ages double precision[], restart_ordered boolean, details jsonb, former jsonb)
@@ -55,7 +55,7 @@ BEGIN
     FROM public.health h WHERE h.host = p_host ORDER BY h.created_at, h.component;
 END $$;
 
--- The manual restart has begun.
+-- Clear the order for a manual restart. Returns whether there was one.
 CREATE OR REPLACE FUNCTION shiftboss.take_restart_order(p_component text) RETURNS boolean LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -69,7 +69,7 @@ SET search_path = pg_catalog, pg_temp AS $$
         > shiftboss.epoch() - extract(epoch FROM shiftboss.setting('supervisor_silent_after', '30 seconds')::interval))
 $$;
 
--- Rows by name, by queue, or all. A name that nobody has is an error, and nothing happens to the others.
+-- Slots by name, by queue, or all. An unknown name raises an error.
 CREATE OR REPLACE FUNCTION shiftboss.chosen_slots(p_components text[], p_queue text) RETURNS SETOF public.health
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -81,7 +81,7 @@ BEGIN
     END IF;
     IF p_queue IS NOT NULL AND NOT EXISTS (SELECT FROM public.health h WHERE h.queue = p_queue) THEN
         RAISE EXCEPTION 'queue % has no workers', p_queue USING ERRCODE = 'no_data_found',
-            HINT = 'shiftboss slots lists what there is.';
+            HINT = '`shiftboss slots` lists the workers.';
     END IF;
     RETURN QUERY SELECT * FROM public.health h WHERE (p_components IS NULL OR h.component = ANY (p_components))
         AND (p_queue IS NULL OR h.queue = p_queue) ORDER BY h.component FOR UPDATE;
@@ -99,7 +99,7 @@ RETURNS SETOF text LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     FROM shiftboss.chosen_slots(p_components, p_queue) c WHERE h.component = c.component RETURNING h.component
 $$;
 
--- Restart by hand: the count begins again, failed is forgiven, and the slot's own supervisor gets the order.
+-- Order manual restarts: resets the restart count, clears failed, and passes the order to the supervisor of the slot.
 CREATE OR REPLACE FUNCTION shiftboss.restart_workers(p_components text[] DEFAULT NULL, p_queue text DEFAULT NULL)
 RETURNS TABLE (component text, ordered boolean, note text) LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     UPDATE public.health h SET restart_ordered = h.host IS NOT NULL, restart_count = 0, last_restart = NULL, restarts = '{}',
@@ -111,7 +111,8 @@ RETURNS TABLE (component text, ordered boolean, note text) LANGUAGE sql SET sear
         ELSE 'it waits for a supervisor: run `shiftboss supervise` on ' || h.host END
 $$;
 
--- Change how many slots a running supervisor keeps for a queue. One that is the only one alive needs no name.
+-- Change how many slots a running supervisor keeps for a queue, and return its host. p_host may be omitted if only one
+-- supervisor is running.
 CREATE OR REPLACE FUNCTION shiftboss.set_slots(p_queue text, p_count int, p_host text DEFAULT NULL) RETURNS text
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -119,8 +120,8 @@ DECLARE
         WHERE host = p_host OR (p_host IS NULL AND shiftboss.is_supervised(host)) ORDER BY host);
 BEGIN
     IF coalesce(p_queue, '') = '' OR p_count IS NULL OR p_count NOT BETWEEN 0 AND 1000 THEN
-        RAISE EXCEPTION 'slots are a queue and a number from 0 to 1000' USING ERRCODE = 'invalid_parameter_value',
-            HINT = 'for example: shiftboss scale processing=4';
+        RAISE EXCEPTION 'a queue and a number of slots from 0 to 1000 are required' USING ERRCODE = 'invalid_parameter_value',
+            HINT = 'For example: shiftboss scale processing=4';
     END IF;
     IF cardinality(v_hosts) <> 1 THEN
         RAISE EXCEPTION '%', CASE WHEN cardinality(v_hosts) > 1 THEN 'several hosts have a supervisor: '
@@ -135,14 +136,15 @@ BEGIN
     RETURN v_hosts[1];
 END $$;
 
--- For the leader: rows that should beat, with the supervisor's beat, since that one answers for its slots while it lives.
+-- For the leader: slots that should send heartbeats, with the heartbeat of their supervisor, which reports on them while it
+-- is alive.
 CREATE OR REPLACE FUNCTION shiftboss.watch_list() RETURNS TABLE (component text, last_seen double precision, supervisor_seen double precision)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT h.component, h.last_seen, s.last_seen FROM public.health h LEFT JOIN shiftboss.supervisors s ON s.host = h.host
     WHERE h.status IN ('starting', 'healthy', 'stopping')
 $$;
 
--- Rows and supervisors that nobody has heard of for so long are forgotten; a job that was pruned is nobody's current one.
+-- Delete slots and supervisors without heartbeats for this time, and clear current jobs that were pruned.
 CREATE OR REPLACE FUNCTION shiftboss.tidy_health(p_older interval DEFAULT '7 days') RETURNS int LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

@@ -1,11 +1,11 @@
--- The rows of a worker process: its slot in public.health, its incarnation in ai.vectorizer_worker_process. People and
+-- The rows of a worker process: its slot in public.health, and its incarnation in ai.vectorizer_worker_process. People and
 -- supervisors read them. The lease of a worker must never depend on them.
 
--- Keep both rows. p_slot: {"component", "pid", "status", "current_job", "details"}; p_process: {"id", "version",
--- "interval", "successes", "errors", "message"}, with what was counted since it registered, so that a beat which is repeated
--- counts nothing twice. Returns what went wrong, by part: {"slot": {"sqlstate", "message"}, ..}.
+-- Update both rows. p_slot: {"component", "pid", "status", "current_job", "details"}; p_process: {"id", "version",
+-- "interval", "successes", "errors", "message"}, with the counts since it registered, so that a repeated heartbeat
+-- counts nothing twice. Returns errors by part: {"slot": {"sqlstate", "message"}, ..}.
 -- An incarnation whose row was deleted registers again: {"process": {"id"}}. The lock timeout is shorter than
--- deadlock_timeout: a row that another session has locked is left for the next beat.
+-- deadlock_timeout: a row that another session has locked is left for the next heartbeat.
 CREATE OR REPLACE FUNCTION shiftboss.keep_process(p_slot jsonb, p_process jsonb) RETURNS jsonb LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms' AS $$
 DECLARE
@@ -45,8 +45,8 @@ BEGIN
     RETURN v_answer;
 END $$;
 
--- The one beat of a worker process: shiftboss.beat for its leases, and both rows. The rows come first, because every
--- session that locks a slot and a worker locks the slot first.
+-- Process a heartbeat of a worker process: shiftboss.beat for its leases, and both rows. The rows come first, because all
+-- sessions lock a slot before a worker.
 CREATE OR REPLACE FUNCTION shiftboss.beat_process(p_worker text, p_leases bigint[], p_usage jsonb, p_stats jsonb,
     p_incarnation uuid, p_slot jsonb, p_process jsonb)
 RETURNS TABLE (known boolean, status text, paused boolean, draining boolean, cancel bigint[], lost bigint[],

@@ -1,6 +1,6 @@
--- Which fleet this database is. The identity names what belongs to it outside: folders of kept reports, worker processes.
+-- The identity of the fleet. It marks what belongs to the fleet outside the database: spool directories and worker processes.
 
--- The number of this database cluster, which physical copies share. NULL: this role may not read it.
+-- The identifier of this database cluster, which physical copies share, or NULL if this role may not read it.
 CREATE OR REPLACE FUNCTION shiftboss.system_identifier() RETURNS bigint LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -14,9 +14,8 @@ CREATE OR REPLACE FUNCTION shiftboss.database_oid() RETURNS oid LANGUAGE sql STA
     SELECT d.oid FROM pg_database d WHERE d.datname = current_database()
 $$;
 
--- The identity, the server's address as the server sees it, and why the identity may not be this database's own: it was made
--- on another server or in another database. NULL: it was made here. A database without a row, such as a template that was
--- cleared on purpose, gets one.
+-- The identity, the server's own address, and why this database may be a copy: the identity was created on another server or in
+-- another database (NULL: it was created here). A database without an identity, such as a cleared template, gets one.
 CREATE OR REPLACE FUNCTION shiftboss.identify() RETURNS TABLE (identity uuid, server text, foreign_because text)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -33,9 +32,9 @@ BEGIN
     FROM shiftboss.installation i;
 END $$;
 
--- Say what a copy is: another fleet ('copy', with an identity of its own), or the same one in a new place ('moved'; the
--- original is gone). Either way nobody holds a lease or runs a process here yet. Returns the identity.
--- Without p_force it refuses a database that was made here and whose workers are alive: that is the original.
+-- Declare a copy either a separate fleet with a new identity ('copy') or the same fleet in a new place ('moved'; the original is
+-- gone). Clears leases and processes, which belong to the original. Returns the identity. Without p_force, rejects a database
+-- that was created here and has live workers, because it is the original.
 DROP FUNCTION IF EXISTS shiftboss.adopt(text);
 CREATE OR REPLACE FUNCTION shiftboss.adopt(p_as text, p_force boolean DEFAULT false) RETURNS uuid LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
@@ -45,7 +44,7 @@ DECLARE
     v_identity uuid;
 BEGIN
     IF p_as IS NULL OR p_as NOT IN ('copy', 'moved') THEN
-        RAISE EXCEPTION 'a database is adopted as "copy" or as "moved", not as "%"', p_as
+        RAISE EXCEPTION 'a database can be adopted as "copy" or "moved", not as "%"', p_as
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
     IF NOT p_force AND (SELECT i.foreign_because IS NULL FROM shiftboss.identify() i) THEN

@@ -1,6 +1,6 @@
 -- The autoscaler's settings. The caller validates them (see shiftboss.leader.autoscaler).
 
--- Change the given keys; the others stay as they are, and null brings a default back.
+-- Change the given keys. A null restores the default. Returns the stored settings.
 CREATE OR REPLACE FUNCTION shiftboss.set_autoscale(p_queue text, p_settings jsonb) RETURNS jsonb
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -13,8 +13,8 @@ BEGIN
     RETURN v_settings;
 END $$;
 
--- What a configuration says counts when it is new: a process that starts again with the same one must not undo what an
--- operator has set since. False: nothing has changed.
+-- Apply the configuration of a process if it is new: a process that restarts with the same configuration must not undo later
+-- changes of an operator. Returns whether anything changed.
 CREATE OR REPLACE FUNCTION shiftboss.configure_autoscale(p_queue text, p_settings jsonb) RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -26,7 +26,7 @@ BEGIN
     RETURN true;
 END $$;
 
--- The figures that the autoscaler decides on, over the last p_window.
+-- The figures of the last p_window on which the autoscaler bases its decisions.
 CREATE OR REPLACE FUNCTION shiftboss.load(p_queue text, p_window interval DEFAULT '1 minute')
 RETURNS TABLE (depth bigint, oldest_seconds double precision, running bigint, workers bigint, slots bigint,
     arrivals double precision, completions double precision, task_seconds double precision)
@@ -43,7 +43,7 @@ LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
              WHEN 'number' THEN least((capabilities ->> 'max_concurrent_tasks')::numeric, 10000)::int END), 0) AS slots
          FROM public.workers WHERE status = 'active' AND NOT draining
            AND (queues IS NULL OR p_queue IS NULL OR p_queue = ANY (queues))) w,
-        -- three indexes know together what came in lately; no index has them all
+        -- Three indexes together cover recent tasks; no single index does.
         (SELECT (SELECT count(*) FROM public.tasks WHERE status = 'Queued' AND created_at > shiftboss.now() - p_window
                  AND (p_queue IS NULL OR queue = p_queue)) AS waiting,
                 (SELECT count(*) FROM public.tasks WHERE status = 'In Progress' AND created_at > shiftboss.now() - p_window

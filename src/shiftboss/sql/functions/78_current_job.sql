@@ -1,5 +1,5 @@
--- `current_job` of a slot is a task that its worker really holds. A slot that names any other one, because the task ended a
--- moment ago or somebody wrote nonsense, has no current job: the beat itself counts all the same.
+-- Clear `current_job` of a slot unless its worker holds this task, which may have just ended. The heartbeat itself still
+-- counts.
 CREATE OR REPLACE FUNCTION shiftboss.check_current_job() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF NOT EXISTS (SELECT FROM public.tasks t WHERE t.id = NEW.current_job AND t.status = 'In Progress'

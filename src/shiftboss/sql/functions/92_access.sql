@@ -1,4 +1,4 @@
--- Who may do what. Callers hand in SHA-256 hashes of 256-bit random secrets; the secrets never come here.
+-- Access tokens. Callers pass SHA-256 hashes of 256-bit random secrets; the database never sees the secrets.
 
 CREATE OR REPLACE FUNCTION shiftboss.create_token(p_name text, p_role text, p_hash bytea, p_lifetime interval DEFAULT NULL,
     p_kind text DEFAULT 'token', p_parent uuid DEFAULT NULL) RETURNS uuid LANGUAGE plpgsql
@@ -10,11 +10,11 @@ BEGIN
     VALUES (p_name, p_role, p_hash, shiftboss.now() + p_lifetime, p_kind, p_parent) RETURNING id INTO v_id;
     RETURN v_id;
 EXCEPTION WHEN unique_violation THEN
-    RAISE EXCEPTION 'there is a token named "%" already', p_name USING ERRCODE = 'unique_violation',
-        HINT = 'Choose another name, or revoke that one first.';
+    RAISE EXCEPTION 'a token named "%" already exists', p_name USING ERRCODE = 'unique_violation',
+        HINT = 'Choose another name, or revoke the existing token first.';
 END $$;
 
--- Whose secret is this? Nothing for one that is unknown, revoked (or its parent is) or past its time.
+-- The owner of a secret. Returns no row if the secret is unknown, expired or revoked, or if its parent is.
 CREATE OR REPLACE FUNCTION shiftboss.authenticate(p_hash bytea) RETURNS TABLE (id uuid, name text, role text, kind text)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -24,12 +24,12 @@ BEGIN
         WHERE t.hash = p_hash AND t.revoked_at IS NULL AND p.revoked_at IS NULL
           AND (t.expires_at IS NULL OR t.expires_at > shiftboss.now())
           AND (p.expires_at IS NULL OR p.expires_at > shiftboss.now());
-    -- to the minute is near enough, and spares a write per call
+    -- Update at most once a minute, to avoid a write per call.
     UPDATE shiftboss.access_tokens t SET last_used_at = shiftboss.now()
     WHERE t.hash = p_hash AND coalesce(t.last_used_at, '-infinity') < shiftboss.now() - interval '1 minute';
 END $$;
 
--- Take a token away by its id or its name; how many that were.
+-- Revoke tokens by id or name. Returns their number.
 CREATE OR REPLACE FUNCTION shiftboss.revoke_token(p_which text) RETURNS int LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -41,8 +41,8 @@ BEGIN
     RETURN v_count;
 END $$;
 
--- Must callers of the admin service show a token? True for good once a token was made: one that expired, was revoked or
--- deleted must not open the service to everybody again. Worker tokens open nothing here, so they do not count.
+-- Whether the admin service requires a token. Permanently true once a token was created: an expired, revoked or deleted token
+-- must not open the service to everyone again. Worker tokens give no access to the service and do not count.
 CREATE OR REPLACE FUNCTION shiftboss.has_tokens() RETURNS boolean LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp AS $$
     SELECT EXISTS (SELECT FROM shiftboss.access_closed)
@@ -66,7 +66,7 @@ LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     VALUES (p_hash, p_name, p_role, shiftboss.now() + p_lifetime);
 $$;
 
--- Use a login code up. Of two who try, one gets it.
+-- Redeem a login code, which works once.
 CREATE OR REPLACE FUNCTION shiftboss.redeem_login(p_hash bytea) RETURNS TABLE (name text, role text) LANGUAGE sql
 SET search_path = pg_catalog, pg_temp AS $$
     WITH used AS (DELETE FROM shiftboss.login_codes WHERE hash = p_hash RETURNING *)

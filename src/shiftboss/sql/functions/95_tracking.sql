@@ -1,6 +1,6 @@
--- Worker tracking, callable from psql alone. Stamps are clock_timestamp(): true wall time, whatever the transaction's.
+-- Worker tracking for any SQL client. Timestamps are clock_timestamp(), not the start of the transaction.
 
--- Refuse a negative count: it would lower totals that only ever grow.
+-- Reject a negative count, because totals must never decrease.
 CREATE OR REPLACE FUNCTION ai._check_count(p_name text, p_count bigint) RETURNS void
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -44,8 +44,8 @@ BEGIN
     END IF;
 END $$;
 
--- An error counts one error, whatever `successes` says. The parameters have the documented names, one of which is a column
--- as well: a bare vectorizer_id is the column, the parameter is named with the function.
+-- Store the progress of a vectorizer. With an error message, counts one error and ignores `successes`. The parameter
+-- vectorizer_id has the documented name, which is also a column: the parameter is qualified with the name of the function.
 CREATE OR REPLACE FUNCTION ai._worker_progress(worker_id uuid, vectorizer_id int4, successes bigint, error_message text)
 RETURNS void LANGUAGE plpgsql SECURITY INVOKER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column

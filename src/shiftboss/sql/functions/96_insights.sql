@@ -1,11 +1,11 @@
 -- Figures over time, for charts and the snapshot.
 
--- One row per step, also for those in which nothing happened, oldest first.
+-- One row per step, including empty ones, oldest first.
 CREATE OR REPLACE FUNCTION shiftboss.throughput(p_span interval, p_step interval, p_queue text DEFAULT NULL,
     p_task_type text DEFAULT NULL)
 RETURNS TABLE (at timestamptz, completed bigint, failed bigint, seconds double precision, buckets bigint[])
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    WITH given AS (  -- date_bin knows no months
+    WITH given AS (  -- date_bin does not support months
         SELECT make_interval(secs => extract(epoch FROM p_step)::float8) AS step
     ), steps AS (
         SELECT generate_series(date_bin(step, shiftboss.now() - p_span, '2000-01-01Z') + step, shiftboss.now(), step) AS at FROM given
@@ -20,7 +20,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     FROM steps s LEFT JOIN done d USING (at) ORDER BY s.at
 $$;
 
--- Of the newest completed tasks of the last hour, of all workers.
+-- The latency of the latest completed tasks of the last hour, of all workers.
 CREATE OR REPLACE FUNCTION shiftboss.latency(p_sample int DEFAULT 1000)
 RETURNS TABLE (p50_ms double precision, avg_ms double precision, max_ms double precision) LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp AS $$
@@ -31,8 +31,8 @@ SET search_path = pg_catalog, pg_temp AS $$
           ORDER BY generation_processed_at DESC LIMIT p_sample) x
 $$;
 
--- Up to p_most tasks that wait for a worker, the oldest first. Suspended tasks wait for none and are skipped. If there are more
--- of those than p_most, the walk by age would pass them all: the tasks are then read lane by lane and hold by hold, in no order.
+-- Up to p_most tasks that wait for a worker, oldest first, without suspended ones. If more than p_most tasks are suspended, a
+-- scan by age would read all of them: the tasks are then read lane by lane and hold by hold, in no particular order.
 CREATE OR REPLACE FUNCTION shiftboss.waiting(p_most bigint) RETURNS TABLE (queue text, hold text, due timestamptz)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
     WITH many AS MATERIALIZED (
@@ -59,9 +59,9 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = o
      WHERE (SELECT suspended FROM many) LIMIT p_most)
 $$;
 
--- What the view shiftboss.queues tells, at a bounded cost beside any backlog: p_most waiting tasks are counted, and `more` says
--- that there are others. A queue whose tasks are all among the others counts one; the oldest of each queue is found by the
--- claim's index in any case.
+-- The content of the view shiftboss.queues at a bounded cost: only p_most waiting tasks are counted, and `more` says whether
+-- there are others. A queue whose tasks are all among the others counts one. The oldest task of each queue is always found in
+-- the claim's index.
 CREATE OR REPLACE FUNCTION shiftboss.queues_within(p_most bigint)
 RETURNS TABLE (name text, queued bigint, ready bigint, running bigint, oldest_seconds double precision, paused boolean,
     pause_reason text, paused_at timestamptz, max_running int, rate int, rate_seconds double precision, workers bigint,
@@ -71,7 +71,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         SELECT queue, hold, due FROM shiftboss.waiting(p_most)
     ), waiting AS (
         SELECT queue, count(*) AS queued,
-            -- a subquery, so that the clock is asked once and not per row
+            -- A subquery, so that the clock is read once and not for each row.
             count(*) FILTER (WHERE hold IS NULL AND due <= (SELECT shiftboss.now())) AS ready
         FROM seen GROUP BY queue
     ), first AS (

@@ -1,11 +1,11 @@
--- Figures for /metrics, at a cost that depends neither on the history nor on the backlog.
+-- Figures for /metrics, at a cost that does not depend on the history or the backlog.
 
 CREATE OR REPLACE FUNCTION shiftboss.count_up(p_name text, p_by bigint DEFAULT 1) RETURNS void LANGUAGE sql
 SET search_path = pg_catalog, pg_temp AS $$
     INSERT INTO shiftboss.counter_tallies (name, value) VALUES (p_name, p_by)
 $$;
 
--- Add the tallies to the counters. The leader calls it every few seconds.
+-- Add the tallies to the counters. The leader calls this every few seconds.
 CREATE OR REPLACE FUNCTION shiftboss.fold_counters() RETURNS void LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     WITH gone AS (DELETE FROM shiftboss.counter_tallies RETURNING *)
     INSERT INTO shiftboss.counters AS c (name, value) SELECT name, sum(value) FROM gone GROUP BY name ORDER BY name
@@ -13,7 +13,7 @@ CREATE OR REPLACE FUNCTION shiftboss.fold_counters() RETURNS void LANGUAGE sql S
 $$;
 
 -- Attempts by worker and task type: of active workers, and of others for five minutes after their last report, so that a
--- scrape sees how they ended. Beyond p_most rows the smallest are added up as "other".
+-- scrape sees their final figures. Beyond p_most rows, the smallest are added up as "other".
 CREATE OR REPLACE FUNCTION shiftboss.work_metrics(p_most int DEFAULT 2000)
 RETURNS TABLE (worker_id text, task_type text, completed bigint, failed bigint, seconds double precision, buckets bigint[])
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$
@@ -27,7 +27,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$
     FROM live l WHERE l.n > p_most HAVING count(*) > 0
 $$;
 
--- One row of figures of the whole fleet.
+-- The figures of the whole fleet, in one row.
 CREATE OR REPLACE FUNCTION shiftboss.fleet_metrics()
 RETURNS TABLE (running bigint, stuck bigint, active_workers bigint, stale_workers bigint, led boolean, lost_leases bigint,
     stale_reports bigint, leader_changes bigint, suspended bigint)
@@ -40,7 +40,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$
         coalesce((SELECT value FROM counted WHERE name = 'lost_leases'), 0),
         coalesce((SELECT value FROM counted WHERE name = 'stale_reports'), 0),
         coalesce((SELECT value FROM counted WHERE name = 'leader_changes'), 0),
-        (SELECT count(*) FROM (SELECT FROM public.tasks  -- up to 100,000: a scrape does not count a million sleepers
+        (SELECT count(*) FROM (SELECT FROM public.tasks  -- at most 100,000, to bound the cost of a scrape
             WHERE status = 'Queued' AND hold IN ('sleep', 'event', 'child') LIMIT 100000) s)
     FROM (SELECT count(*) AS running, count(*) FILTER (WHERE generation_started_at < (
               SELECT shiftboss.now() - shiftboss.setting('stuck_after', '10 minutes')::interval)) AS stuck
@@ -50,7 +50,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$
           FROM public.workers WHERE status = 'active') w
 $$;
 
--- Count the waiting tasks of each queue if there are more than p_most; whether there are.
+-- Count the waiting tasks of each queue if there are more than p_most. Returns whether there are.
 CREATE OR REPLACE FUNCTION shiftboss.count_queues(p_most int) RETURNS boolean LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN

@@ -1,11 +1,12 @@
--- A figure of a worker's report; NULL if it is none, because any client may report.
+-- A figure from a worker's report, or NULL if it is not a number: any client may report anything.
 CREATE OR REPLACE FUNCTION shiftboss.usage_figure(p_usage jsonb, p_name text) RETURNS real LANGUAGE sql IMMUTABLE
 SET search_path = pg_catalog, pg_temp AS $$
     SELECT CASE WHEN jsonb_typeof(p_usage -> p_name) = 'number'
         THEN least(greatest((p_usage ->> p_name)::numeric, 0), 1000000000)::real END
 $$;
 
--- Note what every active worker uses now, as its last beat says, and forget what is older than half an hour. How many were noted.
+-- Record the usage of every active worker from its last heartbeat, and delete samples older than half an hour. Returns the
+-- number of samples.
 CREATE OR REPLACE FUNCTION shiftboss.sample_workers() RETURNS int LANGUAGE sql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
     DELETE FROM shiftboss.worker_samples s WHERE s.at < shiftboss.now() - interval '30 minutes';
     WITH noted AS (

@@ -1,9 +1,9 @@
--- Alerts are announced once when they start and once when they end: the row that says so is written in the transaction that
--- makes the announcements.
+-- Alerts. Each alert sends one notification when it starts and one when it ends: its row is updated in the transaction that
+-- creates the notifications.
 
--- What the rules p_rules found just now: [{"rule", "subject", "severity", "message", "advice", "value", "threshold"}]. An alert
--- ends when nothing was found for p_quiet. p_targets: where to send announcements; p_task: the type of a task to enqueue
--- for each. Returns the ids and moments that are announced.
+-- Start and end alerts according to what the rules p_rules found: [{"rule", "subject", "severity", "message", "advice", "value",
+-- "threshold"}]. An alert ends when nothing was found for p_quiet. p_targets are the targets of notifications, p_task is the
+-- type of a task to enqueue for each. Returns the alerts that started or ended.
 CREATE OR REPLACE FUNCTION shiftboss.settle_alerts(p_rules text[], p_found jsonb, p_targets text[] DEFAULT '{}',
     p_task text DEFAULT NULL, p_quiet interval DEFAULT '30 seconds')
 RETURNS TABLE (alert_id bigint, moment text) LANGUAGE plpgsql
@@ -48,7 +48,8 @@ BEGIN
     END LOOP;
 END $$;
 
--- Announcements that are due, with their alert. Taking them puts the next attempt off, so that two senders share them.
+-- Take notifications that are due, with their alert. This postpones their next attempt, so that two senders do not send the
+-- same notification.
 CREATE OR REPLACE FUNCTION shiftboss.take_deliveries(p_targets text[], p_limit int DEFAULT 20)
 RETURNS TABLE (id bigint, target text, moment text, attempts int, alert jsonb) LANGUAGE sql
 SET search_path = pg_catalog, pg_temp AS $$
@@ -61,7 +62,7 @@ SET search_path = pg_catalog, pg_temp AS $$
     SELECT d.id, d.target, d.moment, d.attempts, to_jsonb(a) FROM due d JOIN shiftboss.alerts a ON a.id = d.alert_id ORDER BY d.id
 $$;
 
--- How an attempt went; without an error it is done. After p_most attempts it is given up.
+-- Record the result of a delivery attempt. Without an error, the notification is delivered. Gives up after p_most attempts.
 CREATE OR REPLACE FUNCTION shiftboss.delivered(p_id bigint, p_error text DEFAULT NULL, p_most int DEFAULT 12) RETURNS void
 LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     UPDATE shiftboss.alert_deliveries SET error = p_error,

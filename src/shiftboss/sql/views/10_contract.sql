@@ -1,9 +1,9 @@
--- The documented monitoring views. Stale and stuck are settable: shiftboss.settings 'stale_after', 'stuck_after'.
+-- The documented monitoring views. The settings 'stale_after' and 'stuck_after' in shiftboss.settings define stale and stuck.
 
--- Figures of finished tasks come from rollups (functions/31_tally.sql): no view reads the history. A setting or the clock in
--- a subquery is read once and not per row.
+-- Figures of finished tasks come from rollups (functions/31_tally.sql): no view reads the history. Settings and the clock are
+-- read in subqueries, once and not for each row.
 
--- Finished tasks that are in the table now, by status.
+-- Finished tasks that are still in the table, by status.
 CREATE OR REPLACE VIEW shiftboss.finished_totals AS
 SELECT status, sum(in_table)::bigint AS in_table
 FROM (SELECT status, in_table FROM shiftboss.task_totals UNION ALL SELECT status, in_table FROM shiftboss.tallies) x
@@ -51,7 +51,7 @@ SELECT w.id AS worker_id, w.instance_type, w.status, w.created_at, w.last_heartb
         ELSE 'HEALTHY'
     END AS health_status
 FROM public.workers w
-LEFT JOIN LATERAL (  -- the one that runs longest tells most
+LEFT JOIN LATERAL (  -- the task that has been running longest
     SELECT id, task_type, status, generation_started_at FROM public.tasks
     WHERE status = 'In Progress' AND worker_id = w.id ORDER BY generation_started_at LIMIT 1) t ON true
 LEFT JOIN LATERAL (
@@ -66,7 +66,7 @@ SELECT t.id AS task_id, t.task_type, t.status, coalesce(t.worker_id, t.last_work
     CASE WHEN t.generation_started_at IS NOT NULL THEN greatest(extract(epoch FROM
         t.generation_started_at - t.created_at), 0)::double precision END AS queue_duration_seconds,
     t.error_message, t.updated_at
-FROM (  -- each state newest first by its own index: with a LIMIT the four are merged, and only that many rows are read
+FROM (  -- each state is read from its own index, newest first; with a LIMIT, the merge reads only that many rows
     (SELECT *, generation_processed_at AS at FROM public.tasks WHERE status IN ('Complete', 'Failed', 'Cancelled')
         AND generation_processed_at > shiftboss.now() - interval '24 hours' ORDER BY generation_processed_at DESC)
     UNION ALL
@@ -74,14 +74,14 @@ FROM (  -- each state newest first by its own index: with a LIMIT the four are m
     UNION ALL
     (SELECT *, created_at FROM public.tasks WHERE status = 'Queued' AND created_at > shiftboss.now() - interval '24 hours'
         ORDER BY created_at DESC)
-    UNION ALL  -- made before, but touched since: a retry that waits
+    UNION ALL  -- created earlier but updated since, such as a waiting retry
     (SELECT *, created_at FROM public.tasks WHERE status = 'Queued' AND created_at <= shiftboss.now() - interval '24 hours'
         AND updated_at > shiftboss.now() - interval '24 hours' AND attempts > 0 ORDER BY created_at DESC)
 ) t
 ORDER BY t.at DESC;
 
--- Seven days, in whole quarters of a day. Failures are counted by attempt, so that a worker whose failures others made good
--- still shows them.
+-- The last seven days, in steps of six hours. Failures are counted by attempt, so that failures of a worker count even if
+-- another worker completed the task later.
 CREATE OR REPLACE VIEW public.worker_performance AS
 SELECT w.id AS worker_id, w.instance_type, w.status,
     coalesce(d.completed + d.failed, 0) AS total_tasks, coalesce(d.completed, 0) AS completed_tasks,
@@ -101,7 +101,7 @@ LEFT JOIN (
 CREATE OR REPLACE VIEW public.task_queue_analysis AS
 WITH waiting AS (
     SELECT task_type, count(*) AS queued_count, round(avg(age), 3) AS avg_queue_time_seconds, round(max(age), 3) AS max_queue_time_seconds
-    FROM (SELECT task_type, CASE WHEN hold IS NULL OR hold NOT IN ('sleep', 'event', 'child')  -- suspended tasks wait for no worker
+    FROM (SELECT task_type, CASE WHEN hold IS NULL OR hold NOT IN ('sleep', 'event', 'child')  -- suspended tasks do not wait for a worker
                  THEN extract(epoch FROM (SELECT shiftboss.now()) - created_at) END AS age
           FROM public.tasks WHERE status = 'Queued') x GROUP BY task_type
 ), running AS (

@@ -1,5 +1,5 @@
--- Tasks for people who query by hand: every column under the name that one expects. `tasks` keeps the names that clients
--- were promised, such as generation_started_at and generation_processed_at.
+-- Tasks under plain column names, for manual queries. `tasks` keeps the documented names, such as generation_started_at and
+-- generation_processed_at.
 CREATE OR REPLACE VIEW shiftboss.task_list AS
 SELECT t.id, t.status, t.task_type, t.queue, t.priority, t.tenant, t.params, t.result_data AS result, t.error_message AS error,
     t.attempts AS failed_attempts, t.max_attempts, coalesce(t.worker_id, t.last_worker_id) AS worker,

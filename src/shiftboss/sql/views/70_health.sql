@@ -1,4 +1,4 @@
--- Slots for people, metrics and alerts.
+-- Slots for display, metrics and alerts.
 
 CREATE OR REPLACE VIEW shiftboss.slots AS
 SELECT h.component, h.queue, h.host, h.member_id, h.status, h.pid, h.current_job, h.restart_count, h.last_restart, h.last_seen,

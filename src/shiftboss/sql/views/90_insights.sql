@@ -1,4 +1,4 @@
--- What the read model shows beyond the documented views.
+-- Views of the read model in addition to the documented ones.
 
 CREATE OR REPLACE VIEW shiftboss.members AS
 SELECT h.*, w.queues, w.capabilities, w.resource_limits, w.resource_usage, w.region, w.host, w.pid, w.version, w.paused,
@@ -7,15 +7,15 @@ FROM public.active_workers_health h JOIN public.workers w ON w.id = h.worker_id;
 
 CREATE OR REPLACE VIEW shiftboss.queues AS
 WITH live AS (
-    -- suspended tasks wait for no worker
+    -- Suspended tasks do not wait for a worker.
     SELECT queue, count(*) FILTER (WHERE status = 'Queued' AND (hold IS NULL OR hold NOT IN ('sleep', 'event', 'child'))) AS queued,
         count(*) FILTER (WHERE status = 'In Progress') AS running,
-        -- a subquery, so that the clock is asked once and not per row
+        -- A subquery, so that the clock is read once and not for each row.
         count(*) FILTER (WHERE status = 'Queued' AND hold IS NULL
             AND coalesce(run_at, created_at) <= (SELECT shiftboss.now())) AS ready,
         min(coalesce(run_at, created_at)) FILTER (WHERE status = 'Queued' AND hold IS NULL) AS oldest
     FROM (SELECT queue, status, hold, run_at, created_at FROM public.tasks WHERE status = 'Queued'
-          UNION ALL  -- each state has an index of its own
+          UNION ALL  -- each state has its own index
           SELECT queue, status, hold, run_at, created_at FROM public.tasks WHERE status = 'In Progress') t GROUP BY queue
 ), names AS (
     SELECT queue AS name FROM live UNION SELECT queue FROM shiftboss.lanes
