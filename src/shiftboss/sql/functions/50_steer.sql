@@ -267,12 +267,12 @@ BEGIN
     ELSIF t.hold = 'dependency' AND NOT v_found THEN
         reason := 'dependency'; v_found := true;
         detail := 'held for a dependency, but none is left';
-        advice := 'wait: the leader frees it with its next rescue; or SELECT shiftboss.rescue()';
+        advice := 'wait until the leader releases it, or run SELECT shiftboss.rescue()';
         RETURN NEXT;
     ELSIF t.hold = 'unusable' THEN
         reason := 'unusable'; v_found := true;
-        detail := 'its task_type is empty, so no worker can take it';
-        advice := format('give it a type: UPDATE tasks SET task_type = ''...'' WHERE id = ''%s''; or delete it', t.id);
+        detail := 'its task_type is empty, so no worker can run it';
+        advice := format('set a type: UPDATE tasks SET task_type = ''...'' WHERE id = ''%s''; or delete it', t.id);
         RETURN NEXT;
         RETURN;
     END IF;
@@ -294,7 +294,7 @@ BEGIN
     END IF;
     FOR p IN SELECT * FROM shiftboss.pauses_of(t.queue, t.task_type) LOOP
         reason := 'paused'; v_found := true;
-        detail := format('%s %s is paused since %s%s', replace(p.kind, '_', ' '), p.name, p.paused_at, coalesce(': ' || p.reason, ''));
+        detail := format('%s %s has been paused since %s%s', replace(p.kind, '_', ' '), p.name, p.paused_at, coalesce(': ' || p.reason, ''));
         advice := format('shiftboss queues resume %s%s', CASE p.kind WHEN 'task_type' THEN '--type ' ELSE '' END, p.name);
         RETURN NEXT;
     END LOOP;
@@ -303,7 +303,8 @@ BEGIN
             AND CASE l.kind WHEN 'queue' THEN r.queue ELSE r.task_type END = l.name;
         IF v_running >= l.max_running THEN
             reason := 'limit reached'; v_found := true;
-            detail := format('%s of at most %s are running for %s %s', v_running, l.max_running, replace(l.kind, '_', ' '), l.name);
+            detail := format('%s of at most %s tasks are running for %s %s', v_running, l.max_running,
+                replace(l.kind, '_', ' '), l.name);
             advice := 'wait, or raise it: ' || shiftboss.raise_limit_command(l, 'max_running');
             RETURN NEXT;
         END IF;
@@ -318,35 +319,36 @@ BEGIN
     END LOOP;
     IF t.hold = 'limit' THEN
         reason := 'limit reached'; v_found := true;
-        detail := format('others with the key "%s" are running', t.concurrency_key);
+        detail := format('other tasks with the key "%s" are running', t.concurrency_key);
         SELECT 'wait, or raise it: ' || shiftboss.raise_limit_command(x, 'max_per_key') INTO advice
         FROM shiftboss.limits x WHERE x.kind = 'task_type' AND x.name = t.task_type;
-        advice := coalesce(advice, 'wait: the limit is gone, the leader frees the task with its next rescue');
+        advice := coalesce(advice, 'wait: the limit was removed, and the leader will release the task');
         RETURN NEXT;
     END IF;
     IF NOT shiftboss.has_version(t.requires) THEN
         reason := format('no worker of version %s', t.requires #>> ARRAY['version', t.task_type, '0']); v_found := true;
-        detail := 'it has begun on this version; no active worker has it or declares itself compatible with it';
-        advice := format('start such a worker; or start it over: shiftboss tasks cancel %s && shiftboss tasks retry %s', t.id, t.id);
+        detail := 'it started on this version, and no active worker has this version or a compatible one';
+        advice := format('start such a worker, or run the task from the start: '
+            || 'shiftboss tasks cancel %s && shiftboss tasks retry %s --restart', t.id, t.id);
         RETURN NEXT;
     ELSIF NOT EXISTS (SELECT FROM public.workers w WHERE w.status = 'active' AND NOT shiftboss.ending(w)
                    AND shiftboss.capable(w, t.queue, t.task_type, t.requires)) THEN
         reason := 'no capable worker'; v_found := true;
-        SELECT format('%s active workers, of which %s serve queue "%s", %s know type "%s"%s', count(*),
+        SELECT format('%s active workers, of which %s serve queue "%s", %s have type "%s"%s', count(*),
             count(*) FILTER (WHERE w.queues IS NULL OR t.queue = ANY (w.queues)), t.queue,
             count(*) FILTER (WHERE NOT w.capabilities ? 'task_types' OR w.capabilities -> 'task_types' ? t.task_type), t.task_type,
             CASE WHEN t.requires IS NOT NULL THEN format(', %s meet %s',
                 count(*) FILTER (WHERE shiftboss.meets(t.requires, w.capabilities, w.resource_limits)), t.requires) ELSE '' END)
         INTO detail FROM public.workers w WHERE w.status = 'active' AND NOT shiftboss.ending(w);
-        advice := coalesce((SELECT format('start a worker that is connected to %1$s: shiftboss worker module:app --engine %1$s',
-                substr(f, 8)) FROM jsonb_array_elements_text(t.requires -> 'features') f WHERE f LIKE 'engine:%' LIMIT 1),
+        advice := coalesce((SELECT format('start a worker that is connected to %1$s: '
+                || 'shiftboss worker module:app --engine %1$s', substr(f, 8)) FROM jsonb_array_elements_text(t.requires -> 'features') f WHERE f LIKE 'engine:%' LIMIT 1),
             format('start a worker that has a handler for "%s" and serves queue "%s"', t.task_type, t.queue));
         RETURN NEXT;
     ELSIF NOT EXISTS (SELECT FROM public.workers w WHERE w.status = 'active' AND NOT shiftboss.ending(w) AND NOT w.paused
                       AND NOT w.draining AND shiftboss.capable(w, t.queue, t.task_type, t.requires)) THEN
         reason := 'paused'; v_found := true;
-        detail := 'every worker that could do it is paused or draining';
-        advice := 'shiftboss resume';
+        detail := 'every worker that could run it is paused or draining';
+        advice := 'shiftboss resume --all';
         RETURN NEXT;
     END IF;
     IF NOT v_found THEN
@@ -355,7 +357,7 @@ BEGIN
             AND x.hold IS NULL AND coalesce(x.run_at, x.created_at) < coalesce(t.run_at, t.created_at)
             ORDER BY coalesce(x.run_at, x.created_at), x.id LIMIT 10001) x;  -- ordered like a claim, to use the claim's index
         reason := 'busy';
-        detail := format('%s older tasks of its kind are ahead of it', CASE WHEN v_running > 10000 THEN 'over 10000' ELSE v_running::text END)
+        detail := format('%s older tasks of the same kind are ahead of it', CASE WHEN v_running > 10000 THEN 'over 10000' ELSE v_running::text END)
             || coalesce('; ' || shiftboss.lane_says(shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires)), '');
         advice := 'wait, add workers (shiftboss scale), or give it a higher priority';
         RETURN NEXT;

@@ -124,10 +124,10 @@ BEGIN
             HINT = 'For example: shiftboss scale processing=4';
     END IF;
     IF cardinality(v_hosts) <> 1 THEN
-        RAISE EXCEPTION '%', CASE WHEN cardinality(v_hosts) > 1 THEN 'several hosts have a supervisor: '
+        RAISE EXCEPTION '%', CASE WHEN cardinality(v_hosts) > 1 THEN 'more than one host has a supervisor: '
                 || array_to_string(v_hosts, ', ') ELSE 'no supervisor is running' || coalesce(' on ' || p_host, '') END
             USING ERRCODE = 'invalid_parameter_value', HINT = CASE WHEN cardinality(v_hosts) > 1
-                THEN 'say which one: --host' ELSE 'start one with `shiftboss supervise`' END;
+                THEN 'Choose one with --host.' ELSE 'Start one with `shiftboss supervise`.' END;
     END IF;
     UPDATE shiftboss.supervisors SET slots = slots || jsonb_build_object(p_queue, p_count) WHERE host = v_hosts[1];
     PERFORM shiftboss.note('slots.set', NULL, NULL, NULL,

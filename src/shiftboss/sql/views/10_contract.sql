@@ -37,8 +37,8 @@ SELECT w.id AS worker_id, w.instance_type, w.status, w.created_at, w.last_heartb
     extract(epoch FROM shiftboss.now() - w.last_heartbeat)::double precision AS heartbeat_age_seconds,
     shiftboss.whole_number(w.metadata -> 'vram_total_mb') AS vram_total_mb,
     shiftboss.whole_number(w.metadata -> 'vram_used_mb') AS vram_used_mb,
-    round(100.0 * shiftboss.number(w.metadata -> 'vram_used_mb') / nullif(shiftboss.number(w.metadata -> 'vram_total_mb'), 0), 1)
-        AS vram_usage_percent,
+    round(100.0 * shiftboss.number(w.metadata -> 'vram_used_mb')
+        / nullif(shiftboss.number(w.metadata -> 'vram_total_mb'), 0), 1) AS vram_usage_percent,
     t.id AS current_task_id, t.task_type AS current_task_type, t.status AS current_task_status,
     extract(epoch FROM shiftboss.now() - t.generation_started_at)::double precision AS task_runtime_seconds,
     coalesce(n.running, 0) AS running_tasks,
