@@ -1,5 +1,5 @@
--- Functions that other functions, defaults and indexes build on. They run for every row: a SET clause would cost more than
--- the functions themselves, or prevent inlining. Instead, they qualify every name or are parsed at creation.
+-- Functions that other functions, defaults and indexes build on. They run for every row: a SET clause would cost more
+-- than the functions themselves, or prevent inlining. Instead, they qualify every name or are parsed at creation.
 
 -- The clock of the whole schema. Tests move it with `SET shiftboss.now = '...'`.
 CREATE OR REPLACE FUNCTION shiftboss.now() RETURNS timestamptz LANGUAGE plpgsql STABLE AS $$
@@ -21,7 +21,8 @@ END $$;
 CREATE OR REPLACE FUNCTION shiftboss.epoch() RETURNS double precision LANGUAGE sql STABLE RETURN
     extract(epoch FROM shiftboss.now())::double precision;
 
-CREATE OR REPLACE FUNCTION shiftboss.lane_of(p_queue text, p_task_type text, p_priority smallint, p_tenant text, p_requires jsonb)
+CREATE OR REPLACE FUNCTION shiftboss.lane_of(p_queue text, p_task_type text, p_priority smallint, p_tenant text,
+    p_requires jsonb)
 RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN
     hashtextextended(p_queue || chr(31) || p_task_type || chr(31) || p_priority::text || chr(31)
         || coalesce(p_tenant, '') || chr(31) || coalesce(p_requires::text, ''), 0);

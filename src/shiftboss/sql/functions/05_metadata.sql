@@ -1,5 +1,6 @@
--- Read figures from free-form JSON, which any client may write. A value that is not a number gives NULL instead of an error,
--- so that one odd row cannot break a view. Bodies in the standard form are parsed at creation and can be inlined.
+-- Read figures from free-form JSON, which any client may write. A value that is not a number gives NULL instead of an
+-- error, so that one odd row cannot break a view. Bodies in the standard form are parsed at creation and can be
+-- inlined.
 
 -- A JSON number, or a string that contains one. Numbers with more than 30 digits give NULL.
 CREATE OR REPLACE FUNCTION shiftboss.number(p_value jsonb) RETURNS numeric LANGUAGE sql IMMUTABLE PARALLEL SAFE

@@ -1,12 +1,13 @@
--- Notify workers only if one sleeps: NOTIFY holds a server-wide lock until the commit is durable, which serialises commits.
--- A worker that finds no task
+-- Notify workers only if one sleeps: NOTIFY holds a server-wide lock until the commit is durable, which serialises
+-- commits. A worker that finds no task
 --   1. arms: takes a number, in a short transaction that has an id;
 --   2. reads pg_current_snapshot(): transactions still running may have checked for sleepers before it armed;
 --   3. claims again, and once more whenever one of those transactions ends, until none is left;
---   4. sleeps. A notification wakes all sleepers and carries the last number given out. Each worker with that number or a
---      lower one receives it, so any of them can record that it was heard. After that, enqueues do not notify again.
--- With 'notify' = 'off' in shiftboss.settings, workers do not arm and are not notified; they poll.
--- SECURITY DEFINER: a role that may enqueue needs no privileges on the counters.
+--   4. sleeps. A notification wakes all sleepers and carries the last number given out. Each worker with that number
+--      or a lower one receives it, so any of them can record that it was heard. After that, enqueues do not notify
+--      again.
+-- With 'notify' = 'off' in shiftboss.settings, workers do not arm and are not notified; they poll. SECURITY DEFINER: a
+-- role that may enqueue needs no privileges on the counters.
 
 -- IS NOT FALSE: if a counter has no value, assume a sleeper rather than leave one waiting.
 CREATE OR REPLACE FUNCTION shiftboss.somebody_sleeps() RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER
@@ -25,8 +26,8 @@ BEGIN
     END IF;
 END $$;
 
--- Return a number for a worker that is about to sleep, or NULL if notifications are off. The transaction gets an id, so that
--- the next snapshot lists all older transactions that still run.
+-- Return a number for a worker that is about to sleep, or NULL if notifications are off. The transaction gets an id,
+-- so that the next snapshot lists all older transactions that still run.
 CREATE OR REPLACE FUNCTION shiftboss.arm() RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -37,7 +38,8 @@ BEGIN
     RETURN nextval('shiftboss.armed');
 END $$;
 
--- Record that a notification with this number has arrived. Ignores numbers from before a crash, which were never given out.
+-- Record that a notification with this number has arrived. Ignores numbers from before a crash, which were never given
+-- out.
 CREATE OR REPLACE FUNCTION shiftboss.hear(p_number bigint) RETURNS void LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN

@@ -1,5 +1,6 @@
--- Enqueue tasks. Any INSERT into `tasks` is an enqueue: triggers do the rest, so plain SQL, COPY and shiftboss.enqueue() are
--- equivalent. The triggers run as the owner: a role that may insert needs no privileges on the tables that they use.
+-- Enqueue tasks. Any INSERT into `tasks` is an enqueue: triggers do the rest, so plain SQL, COPY and
+-- shiftboss.enqueue() are equivalent. The triggers run as the owner: a role that may insert needs no privileges on the
+-- tables that they use.
 
 CREATE OR REPLACE FUNCTION shiftboss.setting(p_key text, p_default text) RETURNS text LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp AS
@@ -10,15 +11,17 @@ CREATE OR REPLACE FUNCTION shiftboss.priority_of(p_origin text) RETURNS smallint
     (CASE p_origin WHEN 'real_time_analysis' THEN 15 WHEN 'user_requested' THEN 10
                           WHEN 'batch_processing' THEN 5 WHEN 'background_cleanup' THEN 1 ELSE 5 END)::smallint;
 
--- Reject values that would make every later claim fail: times that clients cannot represent, and keys that do not fit into
--- an index. These are not CHECKs, because PostgreSQL prepares those for every statement: that costs 5 % of a single claim.
+-- Reject values that would make every later claim fail: times that clients cannot represent, and keys that do not fit
+-- into an index. These are not CHECKs, because PostgreSQL prepares those for every statement: that costs 5 % of a
+-- single claim.
 CREATE OR REPLACE FUNCTION shiftboss.check_terms(t public.tasks) RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_wrong text := CASE
         WHEN octet_length(t.dedup_key) > 1000 THEN 'dedup_key is longer than 1000 bytes'
         WHEN octet_length(t.concurrency_key) > 1000 THEN 'concurrency_key is longer than 1000 bytes'
-        WHEN t.deadline <= '2000-01-01 00:00+00' OR t.deadline >= '2200-01-01 00:00+00' THEN 'deadline is before 2000 or after 2200'
+        WHEN t.deadline <= '2000-01-01 00:00+00' OR t.deadline >= '2200-01-01 00:00+00'
+            THEN 'deadline is before 2000 or after 2200'
         WHEN t.timeout > interval '10 years' THEN 'timeout is longer than 10 years'
         WHEN t.backoff_max > interval '10 years' THEN 'backoff_max is longer than 10 years' END;
 BEGIN
@@ -33,7 +36,8 @@ CREATE OR REPLACE FUNCTION shiftboss.check_names(p_queue text, p_task_type text)
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF octet_length(p_queue) > 500 OR octet_length(p_task_type) > 500 THEN
-        RAISE EXCEPTION '% is longer than 500 bytes', CASE WHEN octet_length(p_queue) > 500 THEN 'queue' ELSE 'task_type' END
+        RAISE EXCEPTION '% is longer than 500 bytes', CASE WHEN octet_length(p_queue) > 500 THEN 'queue'
+            ELSE 'task_type' END
             USING ERRCODE = 'check_violation', HINT = 'Put long text into params.';
     END IF;
 END $$;
@@ -47,8 +51,8 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- Runs only for tasks with non-default options: see the WHEN clause of its trigger, which is short because PostgreSQL parses
--- it for every statement.
+-- Runs only for tasks with non-default options: see the WHEN clause of its trigger, which is short because PostgreSQL
+-- parses it for every statement.
 CREATE OR REPLACE FUNCTION shiftboss.prepare_task() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -59,7 +63,8 @@ BEGIN
     END IF;
     PERFORM shiftboss.check_names(NEW.queue, NEW.task_type);
     IF pg_column_size(NEW.params) > shiftboss.payload_limit() THEN
-        RAISE EXCEPTION 'params of % bytes exceed the limit of % bytes', pg_column_size(NEW.params), shiftboss.payload_limit()
+        RAISE EXCEPTION 'params of % bytes exceed the limit of % bytes', pg_column_size(NEW.params),
+            shiftboss.payload_limit()
             USING ERRCODE = 'program_limit_exceeded', HINT = 'Store the payload elsewhere and pass a reference, '
                 || 'or raise the limit: SELECT shiftboss.set_payload_limit(bytes).';
     END IF;
@@ -73,7 +78,8 @@ BEGIN
                 USING ERRCODE = 'invalid_parameter_value';
         END IF;
         SELECT r.key, k.kind, jsonb_typeof(r.value) AS given INTO v_wrong
-        FROM jsonb_each(NEW.requires) r LEFT JOIN (VALUES ('ai_provider', 'string'), ('features', 'array'), ('gpu', 'boolean'),
+        FROM jsonb_each(NEW.requires) r
+            LEFT JOIN (VALUES ('ai_provider', 'string'), ('features', 'array'), ('gpu', 'boolean'),
             ('memory_gb', 'number'), ('cpu_cores', 'number'), ('version', 'object')) k (key, kind) USING (key)
         WHERE k.kind IS DISTINCT FROM jsonb_typeof(r.value) LIMIT 1;
         IF v_wrong.kind IS NOT NULL THEN
@@ -90,9 +96,10 @@ BEGIN
     RETURN NEW;
 END $$;
 
--- Hold a task until its parents have ended. Parents must exist before their children, so cycles are impossible. Locking the
--- parents serialises this with their end. Each live parent is also updated, once per transaction: a session that ends the
--- parent at REPEATABLE READ with an older snapshot then gets a serialization error instead of overlooking the child.
+-- Hold a task until its parents have ended. Parents must exist before their children, so cycles are impossible.
+-- Locking the parents serialises this with their end. Each live parent is also updated, once per transaction: a
+-- session that ends the parent at REPEATABLE READ with an older snapshot then gets a serialization error instead of
+-- overlooking the child.
 CREATE OR REPLACE FUNCTION shiftboss.await_parents(p_task public.tasks) RETURNS public.tasks
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -103,7 +110,8 @@ DECLARE
 BEGIN
     SELECT array_agg(p.id), array_agg(p.id) FILTER (WHERE p.status IN ('Queued', 'In Progress')) INTO v_parents, v_live
     FROM (SELECT id, status FROM public.tasks WHERE id = ANY (p_task.depends_on) ORDER BY id FOR NO KEY UPDATE) p;
-    SELECT d INTO v_bad FROM unnest(p_task.depends_on) d WHERE d IS NULL OR d <> ALL (coalesce(v_parents, '{}')) LIMIT 1;
+    SELECT d INTO v_bad FROM unnest(p_task.depends_on) d WHERE d IS NULL OR d <> ALL (coalesce(v_parents, '{}'))
+        LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION 'task % depends on task %, which does not exist', p_task.id, v_bad.d
             USING ERRCODE = 'foreign_key_violation',
@@ -111,7 +119,8 @@ BEGIN
     END IF;
     UPDATE public.tasks SET has_dependants = true, updated_at = v_now
     WHERE id = ANY (v_live) AND (NOT has_dependants OR xmin <> pg_current_xact_id()::xid);
-    INSERT INTO shiftboss.dependencies (parent_id, child_id) SELECT p, p_task.id FROM unnest(v_live) p ON CONFLICT DO NOTHING;
+    INSERT INTO shiftboss.dependencies (parent_id, child_id) SELECT p, p_task.id FROM unnest(v_live) p ON CONFLICT
+        DO NOTHING;
     SELECT id, status INTO v_bad FROM public.tasks
     WHERE id = ANY (p_task.depends_on) AND status IN ('Failed', 'Cancelled') LIMIT 1;
     IF FOUND AND coalesce(p_task.on_dependency_failure, 'cancel') <> 'run' THEN
@@ -127,9 +136,9 @@ BEGIN
     RETURN p_task;
 END $$;
 
--- Return the params with results of parents filled in. {"shiftboss.results": {"pages": 0, "all": [0, 1]}} in the metadata
--- names them by their positions in depends_on, from 0. Anything else there is ignored, so that the end of a parent cannot
--- fail.
+-- Return the params with results of parents filled in. {"shiftboss.results": {"pages": 0, "all": [0, 1]}} in the
+-- metadata names them by their positions in depends_on, from 0. Anything else there is ignored, so that the end of a
+-- parent cannot fail.
 CREATE OR REPLACE FUNCTION shiftboss.with_results(p_params jsonb, p_metadata jsonb, p_parents uuid[]) RETURNS jsonb
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -139,17 +148,19 @@ BEGIN
     IF v_wanted IS NULL OR jsonb_typeof(v_wanted) <> 'object' OR jsonb_typeof(p_params) <> 'object' THEN
         RETURN p_params;
     END IF;
-    SELECT jsonb_object_agg(w.key, CASE jsonb_typeof(w.value) WHEN 'array' THEN r.results ELSE r.results -> 0 END) INTO v_given
+    SELECT jsonb_object_agg(w.key, CASE jsonb_typeof(w.value) WHEN 'array' THEN r.results ELSE r.results -> 0 END)
+        INTO v_given
     FROM jsonb_each(v_wanted) w CROSS JOIN LATERAL (
         SELECT coalesce(jsonb_agg(coalesce(t.result_data, 'null') ORDER BY p.n), '[]') AS results
-        FROM jsonb_array_elements_text(CASE jsonb_typeof(w.value) WHEN 'array' THEN w.value ELSE jsonb_build_array(w.value) END)
+        FROM jsonb_array_elements_text(CASE jsonb_typeof(w.value) WHEN 'array' THEN w.value
+            ELSE jsonb_build_array(w.value) END)
             WITH ORDINALITY p (place, n)
         LEFT JOIN public.tasks t ON t.id = CASE WHEN p.place ~ '^[0-9]{1,6}$' THEN p_parents[p.place::int + 1] END) r;
     RETURN p_params || coalesce(v_given, '{}');
 END $$;
 
--- Once per statement, notify sleeping workers (05_sleepers.sql). It reads no rows: claims discover new lanes (20_claim.sql),
--- and a transition table would cost 5 % of a single enqueue.
+-- Once per statement, notify sleeping workers (05_sleepers.sql). It reads no rows: claims discover new lanes
+-- (20_claim.sql), and a transition table would cost 5 % of a single enqueue.
 CREATE OR REPLACE FUNCTION shiftboss.announce_tasks() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -159,9 +170,10 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- Reject an empty type. This is not a CHECK, because a table from before Shiftboss may contain such rows, which could then not
--- be cancelled, rescued or deleted.
-CREATE OR REPLACE FUNCTION shiftboss.refuse_type() RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+-- Reject an empty type. This is not a CHECK, because a table from before Shiftboss may contain such rows, which could
+-- then not be cancelled, rescued or deleted.
+CREATE OR REPLACE FUNCTION shiftboss.refuse_type() RETURNS void LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RAISE EXCEPTION 'task_type must not be empty' USING ERRCODE = 'check_violation', CONSTRAINT = 'tasks_type_named',
         TABLE = 'tasks', HINT = 'Set task_type to the name of the handler that runs the task.';
@@ -202,8 +214,8 @@ BEGIN
     ON CONFLICT (key) DO UPDATE SET value = excluded.value;
 END $$;
 
--- Create the trigger with the payload limit in its condition, so that no INSERT has to look it up. The condition is short,
--- because PostgreSQL parses it for every statement.
+-- Create the trigger with the payload limit in its condition, so that no INSERT has to look it up. The condition is
+-- short, because PostgreSQL parses it for every statement.
 CREATE OR REPLACE FUNCTION shiftboss.guard_tasks() RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -236,18 +248,20 @@ CREATE OR REPLACE TRIGGER announce_tasks AFTER INSERT ON public.tasks
 CREATE OR REPLACE TRIGGER announce_lane AFTER UPDATE OF queue, task_type, priority, tenant, requires ON public.tasks
     FOR EACH ROW EXECUTE FUNCTION shiftboss.announce_lane();
 CREATE OR REPLACE TRIGGER release_children AFTER DELETE ON public.tasks FOR EACH ROW
-    WHEN (OLD.has_dependants AND OLD.status IN ('Queued', 'In Progress')) EXECUTE FUNCTION shiftboss.release_children();
+    WHEN (OLD.has_dependants AND OLD.status IN ('Queued', 'In Progress'))
+        EXECUTE FUNCTION shiftboss.release_children();
 
 DROP FUNCTION IF EXISTS shiftboss.enqueue_giving_way(jsonb);
 
--- Enqueue tasks from any client: a JSON array of objects whose keys are columns of `tasks`. Returns one row per object, in
--- order. If an unfinished task has the same dedup_key, no task is created and its id is returned with created = false.
--- Locks are taken in a fixed order (parents as in a report, then keys by name). A caller whose own transaction conflicts
--- with another may still get a deadlock error and can retry.
--- Steps: check the keys; delegate tasks that need one by one treatment; lock the parents; insert all rows in one statement
--- (`incoming`, `made`); return the ids, looking up those of existing tasks by their dedup_key.
+-- Enqueue tasks from any client: a JSON array of objects whose keys are columns of `tasks`. Returns one row per
+-- object, in order. If an unfinished task has the same dedup_key, no task is created and its id is returned with
+-- created = false. Locks are taken in a fixed order (parents as in a report, then keys by name). A caller whose own
+-- transaction conflicts with another may still get a deadlock error and can retry. Steps: check the keys; delegate
+-- tasks that need one by one treatment; lock the parents; insert all rows in one statement (`incoming`, `made`);
+-- return the ids, looking up those of existing tasks by their dedup_key.
 DROP FUNCTION IF EXISTS shiftboss.enqueue(jsonb);  -- had one parameter fewer
-CREATE OR REPLACE FUNCTION shiftboss.enqueue(p_tasks jsonb, p_tries int DEFAULT 10) RETURNS TABLE (id uuid, created boolean)
+CREATE OR REPLACE FUNCTION shiftboss.enqueue(p_tasks jsonb, p_tries int DEFAULT 10)
+RETURNS TABLE (id uuid, created boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
@@ -261,12 +275,15 @@ DECLARE
     v_normal uuid[];
 BEGIN
     IF jsonb_typeof(p_tasks) IS DISTINCT FROM 'array' THEN
-        RAISE EXCEPTION 'the argument of enqueue must be a JSON array of tasks' USING ERRCODE = 'invalid_parameter_value',
+        RAISE EXCEPTION 'the argument of enqueue must be a JSON array of tasks'
+            USING ERRCODE = 'invalid_parameter_value',
             HINT = 'For example: SELECT * FROM shiftboss.enqueue(''[{"task_type": "resize", "params": {"id": 7}}]'')';
     END IF;
-    SELECT bool_or(k = 'depends_on'), bool_or(k IN ('dedup_for', 'debounce', 'debounce_max')), min(k) FILTER (WHERE k NOT IN ('id', 'task_type', 'params', 'queue', 'priority', 'origin',
+    SELECT bool_or(k = 'depends_on'), bool_or(k IN ('dedup_for', 'debounce', 'debounce_max')),
+        min(k) FILTER (WHERE k NOT IN ('id', 'task_type', 'params', 'queue', 'priority', 'origin',
         'tenant', 'run_at', 'delay', 'deadline', 'timeout', 'dedup_key', 'concurrency_key', 'max_attempts', 'backoff',
-        'backoff_factor', 'backoff_max', 'depends_on', 'on_dependency_failure', 'requires', 'region', 'run_id', 'metadata',
+        'backoff_factor', 'backoff_max', 'depends_on', 'on_dependency_failure', 'requires', 'region', 'run_id',
+            'metadata',
         'dedup_for', 'debounce', 'debounce_max'))
     INTO v_linked, v_unique, v_key FROM jsonb_array_elements(p_tasks) t, jsonb_object_keys(t) k;
     IF v_key IS NOT NULL THEN
@@ -281,7 +298,8 @@ BEGIN
         RETURN;
     END IF;
     IF v_linked THEN
-        IF EXISTS (SELECT FROM shiftboss.links(p_tasks) l JOIN jsonb_array_elements(p_tasks) WITH ORDINALITY p (task, n)
+        IF EXISTS (SELECT FROM shiftboss.links(p_tasks) l
+            JOIN jsonb_array_elements(p_tasks) WITH ORDINALITY p (task, n)
                    ON p.n < l.n AND (p.task ->> 'id')::uuid = l.parent WHERE p.task ->> 'dedup_key' IS NOT NULL) THEN
             RETURN QUERY SELECT * FROM shiftboss.enqueue_in_turn(p_tasks);
             RETURN;
@@ -311,7 +329,8 @@ BEGIN
         ON CONFLICT (dedup_key) WHERE dedup_key IS NOT NULL AND status IN ('Queued', 'In Progress') DO NOTHING
         RETURNING tasks.id
     )
-    SELECT array_agg(i.new_id ORDER BY i.n), array_agg(m.id IS NOT NULL ORDER BY i.n), array_agg(i.dedup_key ORDER BY i.n),
+    SELECT array_agg(i.new_id ORDER BY i.n), array_agg(m.id IS NOT NULL ORDER BY i.n),
+        array_agg(i.dedup_key ORDER BY i.n),
         array_agg(m.id) FILTER (WHERE i.origin IS NOT NULL AND i.priority = 5)
     INTO v_ids, v_made, v_keys, v_normal
     FROM incoming i LEFT JOIN made m ON m.id = i.new_id;
@@ -322,13 +341,15 @@ BEGIN
     FOR n IN 1 .. coalesce(cardinality(v_ids), 0) LOOP
         created := v_made[n];
         id := CASE WHEN created THEN v_ids[n] ELSE
-            (SELECT t.id FROM public.tasks t WHERE t.dedup_key = v_keys[n] AND t.status IN ('Queued', 'In Progress')) END;
+            (SELECT t.id FROM public.tasks t WHERE t.dedup_key = v_keys[n]
+                AND t.status IN ('Queued', 'In Progress')) END;
         IF id IS NULL THEN  -- the existing task ended between the two statements: try again
             IF p_tries <= 1 THEN
                 RAISE EXCEPTION 'cannot enqueue: tasks with the dedup_key "%" start and end too quickly', v_keys[n]
                     USING ERRCODE = 'serialization_failure', HINT = 'Try again.';
             END IF;
-            SELECT e.id, e.created INTO id, created FROM shiftboss.enqueue(jsonb_build_array(p_tasks -> (n - 1)), p_tries - 1) e;
+            SELECT e.id, e.created INTO id, created
+                FROM shiftboss.enqueue(jsonb_build_array(p_tasks -> (n - 1)), p_tries - 1) e;
         END IF;
         RETURN NEXT;
     END LOOP;
@@ -344,7 +365,8 @@ SET search_path = pg_catalog, pg_temp AS $$
         CASE jsonb_typeof(t.task -> 'depends_on') WHEN 'array' THEN t.task -> 'depends_on' ELSE '[]' END) d
 $$;
 
--- Enqueue tasks one by one, because a parent may already exist under its dedup_key: its children then wait for that task.
+-- Enqueue tasks one by one, because a parent may already exist under its dedup_key: its children then wait for that
+-- task.
 CREATE OR REPLACE FUNCTION shiftboss.enqueue_in_turn(p_tasks jsonb) RETURNS TABLE (id uuid, created boolean)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -352,7 +374,8 @@ DECLARE
     v_real jsonb := '{}';  -- maps each given id to the actual id
 BEGIN
     FOR v_task IN SELECT t FROM jsonb_array_elements(p_tasks) t LOOP
-        SELECT v_task || jsonb_build_object('depends_on', jsonb_agg(coalesce(v_real ->> l.parent::text, l.parent::text)))
+        SELECT v_task || jsonb_build_object('depends_on',
+            jsonb_agg(coalesce(v_real ->> l.parent::text, l.parent::text)))
         INTO v_task FROM shiftboss.links(jsonb_build_array(v_task)) l;
         SELECT e.id, e.created INTO id, created FROM shiftboss.enqueue(jsonb_build_array(v_task)) e;
         v_real := v_real || jsonb_build_object(coalesce((v_task ->> 'id')::uuid, id), id);

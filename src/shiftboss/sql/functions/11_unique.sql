@@ -1,9 +1,9 @@
 -- Tasks with dedup_for or debounce.
 
--- dedup_for: the key stays reserved for this time from now, even after the task has completed. A failed or cancelled task
--- releases it. debounce: the task starts this long after the last call, with the params of the last call, but at most
--- debounce_max after the first. A running task keeps its params: a new task follows it, and if it fails, it is not retried.
--- Called by shiftboss.enqueue for one task.
+-- dedup_for: the key stays reserved for this time from now, even after the task has completed. A failed or cancelled
+-- task releases it. debounce: the task starts this long after the last call, with the params of the last call, but at
+-- most debounce_max after the first. A running task keeps its params: a new task follows it, and if it fails, it is
+-- not retried. Called by shiftboss.enqueue for one task.
 CREATE OR REPLACE FUNCTION shiftboss.enqueue_unique(p_task jsonb, p_tries int) RETURNS TABLE (id uuid, created boolean)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -48,7 +48,8 @@ BEGIN
     RETURN NEXT;
 END $$;
 
--- Replace the params and the start time of the queued task with this dedup_key. Returns its id, or NULL if there is none.
+-- Replace the params and the start time of the queued task with this dedup_key. Returns its id, or NULL if there is
+-- none.
 CREATE OR REPLACE FUNCTION shiftboss.replace_waiting(p_task jsonb) RETURNS uuid
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 DECLARE
@@ -57,7 +58,8 @@ DECLARE
     t public.tasks;
 BEGIN
     IF pg_column_size(v_params) > shiftboss.payload_limit() THEN
-        RAISE EXCEPTION 'params of % bytes exceed the limit of % bytes', pg_column_size(v_params), shiftboss.payload_limit()
+        RAISE EXCEPTION 'params of % bytes exceed the limit of % bytes', pg_column_size(v_params),
+            shiftboss.payload_limit()
             USING ERRCODE = 'program_limit_exceeded', HINT = 'Store the payload elsewhere and pass a reference.';
     END IF;
     SELECT * INTO t FROM public.tasks x
@@ -69,7 +71,8 @@ BEGIN
         WHERE id = t.id;
         RETURN NULL;
     END IF;
-    UPDATE public.tasks SET params = v_params, attempts = 0, error_message = NULL, wait_reason = NULL, updated_at = v_now,
+    UPDATE public.tasks SET params = v_params, attempts = 0, error_message = NULL, wait_reason = NULL,
+        updated_at = v_now,
         run_at = least(v_now + (p_task ->> 'debounce')::interval, t.created_at + (p_task ->> 'debounce_max')::interval)
     WHERE id = t.id;
     RETURN t.id;

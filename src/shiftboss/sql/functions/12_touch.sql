@@ -1,6 +1,8 @@
--- Set updated_at on every UPDATE of a task that does not set it. AFTER, with a second write if needed: a BEFORE trigger makes
--- every update fetch and lock its row again, including those of our own functions, which set updated_at themselves.
-CREATE OR REPLACE FUNCTION shiftboss.touch_task() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+-- Set updated_at on every UPDATE of a task that does not set it. AFTER, with a second write if needed: a BEFORE
+-- trigger makes every update fetch and lock its row again, including those of our own functions, which set updated_at
+-- themselves.
+CREATE OR REPLACE FUNCTION shiftboss.touch_task() RETURNS trigger LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     UPDATE public.tasks SET updated_at = shiftboss.now() WHERE id = NEW.id AND updated_at < shiftboss.now();
     RETURN NULL;

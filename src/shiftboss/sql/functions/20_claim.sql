@@ -1,16 +1,18 @@
--- Claim tasks. A claim takes a batch for one worker and gives each task a lease. From then on, only this lease can complete,
--- fail, defer, extend or report on the task.
+-- Claim tasks. A claim takes a batch for one worker and gives each task a lease. From then on, only this lease can
+-- complete, fail, defer, extend or report on the task.
 
--- Whether a worker meets the requirements of a task. Values are compared as JSON, which never raises an error: one worker with
--- invalid capabilities must not stop all claims.
+-- Whether a worker meets the requirements of a task. Values are compared as JSON, which never raises an error: one
+-- worker with invalid capabilities must not stop all claims.
 CREATE OR REPLACE FUNCTION shiftboss.meets(p_requires jsonb, p_capabilities jsonb, p_resources jsonb) RETURNS boolean
 LANGUAGE sql IMMUTABLE RETURN
     (p_requires -> 'ai_provider' IS NULL
             OR coalesce(p_capabilities -> 'ai_providers' ? (p_requires ->> 'ai_provider'), false))
        AND (p_requires -> 'features' IS NULL
             OR coalesce(p_capabilities -> 'specialized_features' @> (p_requires -> 'features'), false))
-       AND (p_requires -> 'version' IS NULL OR coalesce(p_capabilities -> 'versions' @> (p_requires -> 'version'), false))
-       AND (coalesce(p_requires -> 'gpu', 'false') = 'false' OR coalesce(p_resources -> 'gpu_available', 'false') = 'true')
+       AND (p_requires -> 'version' IS NULL
+           OR coalesce(p_capabilities -> 'versions' @> (p_requires -> 'version'), false))
+       AND (coalesce(p_requires -> 'gpu', 'false') = 'false'
+           OR coalesce(p_resources -> 'gpu_available', 'false') = 'true')
        AND coalesce(p_requires -> 'memory_gb', '0') <= coalesce(p_resources -> 'memory_gb', '0')
        AND coalesce(p_requires -> 'cpu_cores', '0') <= coalesce(p_resources -> 'cpu_cores', '0');
 
@@ -26,8 +28,8 @@ CREATE OR REPLACE FUNCTION shiftboss.ending(p_worker public.workers) RETURNS boo
     p_worker.status = 'terminated'
         OR coalesce(p_worker.metadata ->> 'orchestrator_status', '') IN ('terminating', 'terminated');
 
--- The limits and pauses that apply to a queue and type. PostgreSQL inlines both functions, which a SET clause would prevent,
--- so every name and operator is qualified.
+-- The limits and pauses that apply to a queue and type. PostgreSQL inlines both functions, which a SET clause would
+-- prevent, so every name and operator is qualified.
 CREATE OR REPLACE FUNCTION shiftboss.limits_of(p_queue text, p_task_type text) RETURNS SETOF shiftboss.limits
 LANGUAGE sql STABLE ROWS 1 AS $$
     SELECT * FROM shiftboss.limits
@@ -43,9 +45,10 @@ $$;
 
 DROP FUNCTION IF EXISTS shiftboss.headroom(text, text, timestamptz);
 
--- How many more tasks of this lane its limits allow now. Rates per key are checked for each task (pick_limited). The caller
--- holds the row locks of the limits, so the result stays valid.
-CREATE OR REPLACE FUNCTION shiftboss.headroom(p_queue text, p_task_type text, p_now timestamptz, p_tenant text) RETURNS int
+-- How many more tasks of this lane its limits allow now. Rates per key are checked for each task (pick_limited). The
+-- caller holds the row locks of the limits, so the result stays valid.
+CREATE OR REPLACE FUNCTION shiftboss.headroom(p_queue text, p_task_type text, p_now timestamptz, p_tenant text)
+RETURNS int
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_room int := 1000000;
@@ -69,31 +72,37 @@ END $$;
 CREATE OR REPLACE FUNCTION shiftboss.tokens(p_limit shiftboss.limits, p_now timestamptz) RETURNS double precision
 LANGUAGE sql IMMUTABLE RETURN
     least(p_limit.rate, coalesce(p_limit.tokens + p_limit.rate
-        * greatest(extract(epoch FROM p_now - p_limit.refilled_at), 0) / extract(epoch FROM p_limit.rate_period), p_limit.rate));
+        * greatest(extract(epoch FROM p_now - p_limit.refilled_at), 0) / extract(epoch FROM p_limit.rate_period),
+            p_limit.rate));
 
 -- The same for one key or tenant, which has its own bucket. A missing bucket is full.
-CREATE OR REPLACE FUNCTION shiftboss.tokens_of(p_limit shiftboss.limits, p_key text, p_now timestamptz) RETURNS double precision
+CREATE OR REPLACE FUNCTION shiftboss.tokens_of(p_limit shiftboss.limits, p_key text, p_now timestamptz)
+RETURNS double precision
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT coalesce((SELECT least(p_limit.rate, b.tokens + p_limit.rate * greatest(extract(epoch FROM p_now - b.refilled_at), 0)
+    SELECT coalesce((SELECT least(p_limit.rate,
+        b.tokens + p_limit.rate * greatest(extract(epoch FROM p_now - b.refilled_at), 0)
             / extract(epoch FROM p_limit.rate_period))
-        FROM shiftboss.rate_buckets b WHERE b.kind = p_limit.kind AND b.name = p_limit.name AND b.key = p_key), p_limit.rate)
+        FROM shiftboss.rate_buckets b WHERE b.kind = p_limit.kind AND b.name = p_limit.name AND b.key = p_key),
+            p_limit.rate)
 $$;
 
 -- Count tasks against the buckets of these keys (p_per: key or tenant), and delete buckets that are full again.
-CREATE OR REPLACE FUNCTION shiftboss.spend_each(p_queue text, p_task_type text, p_per text, p_keys text[], p_now timestamptz)
+CREATE OR REPLACE FUNCTION shiftboss.spend_each(p_queue text, p_task_type text, p_per text, p_keys text[],
+    p_now timestamptz)
 RETURNS void LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     INSERT INTO shiftboss.rate_buckets AS b (kind, name, key, tokens, refilled_at)
     SELECT l.kind, l.name, k.key, shiftboss.tokens_of(l, k.key, p_now) - k.n, p_now
     FROM shiftboss.limits_of(p_queue, p_task_type) l, (SELECT x AS key, count(*) AS n FROM unnest(p_keys) x
         WHERE x IS NOT NULL GROUP BY x) k
     WHERE l.rate IS NOT NULL AND l.rate_per = p_per
-    ON CONFLICT (kind, name, key) DO UPDATE SET tokens = excluded.tokens, refilled_at = greatest(b.refilled_at, excluded.refilled_at);
+    ON CONFLICT (kind, name, key) DO UPDATE SET tokens = excluded.tokens,
+        refilled_at = greatest(b.refilled_at, excluded.refilled_at);
     DELETE FROM shiftboss.rate_buckets b USING shiftboss.limits_of(p_queue, p_task_type) l
     WHERE b.kind = l.kind AND b.name = l.name AND b.refilled_at < p_now - l.rate_period - interval '1 minute';
 $$;
 
--- Count these tasks against the limits. Limits without a rate are updated too: a claim at REPEATABLE READ whose snapshot does
--- not include these tasks then gets a serialization error instead of exceeding the limit.
+-- Count these tasks against the limits. Limits without a rate are updated too: a claim at REPEATABLE READ whose
+-- snapshot does not include these tasks then gets a serialization error instead of exceeding the limit.
 CREATE OR REPLACE FUNCTION shiftboss.spend(p_queue text, p_task_type text, p_count int, p_now timestamptz) RETURNS void
 LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     UPDATE shiftboss.limits l
@@ -102,12 +111,13 @@ LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     WHERE (l.kind = 'queue' AND l.name = p_queue) OR (l.kind = 'task_type' AND l.name = p_task_type)
 $$;
 
--- Pick tasks from a lane that has limits. A task whose key is at its limit is parked (hold = 'limit'): it leaves the claim's
--- index until a task with its key ends, so claims do not check it again and again. A task whose key has used up its rate
--- becomes due when a token is available. p_only restricts the choice to these tasks.
--- Each round: read and lock the next tasks of the lane (`heads`) or those of p_only (`wanted`), count the running tasks of
--- each key (`busy`), decide which fit the limit per key (`judged`), and compute when a token is available (`rates`, `timed`).
-CREATE OR REPLACE FUNCTION shiftboss.pick_limited(p_lane bigint, p_queue text, p_task_type text, p_limit int, p_now timestamptz,
+-- Pick tasks from a lane that has limits. A task whose key is at its limit is parked (hold = 'limit'): it leaves the
+-- claim's index until a task with its key ends, so claims do not check it again and again. A task whose key has used
+-- up its rate becomes due when a token is available. p_only restricts the choice to these tasks. Each round: read and
+-- lock the next tasks of the lane (`heads`) or those of p_only (`wanted`), count the running tasks of each key
+-- (`busy`), decide which fit the limit per key (`judged`), and compute when a token is available (`rates`, `timed`).
+CREATE OR REPLACE FUNCTION shiftboss.pick_limited(p_lane bigint, p_queue text, p_task_type text, p_limit int,
+    p_now timestamptz,
     p_only uuid[] DEFAULT NULL) RETURNS uuid[] LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_tenant text := (SELECT tenant FROM shiftboss.lanes WHERE lane = p_lane LIMIT 1);
@@ -145,25 +155,32 @@ BEGIN
             SELECT k.concurrency_key,
                 (SELECT count(*) FROM public.tasks r WHERE r.status = 'In Progress' AND r.task_type = p_task_type
                     AND r.concurrency_key = k.concurrency_key)
-                + (SELECT count(*) FROM public.tasks r WHERE r.id = ANY (v_picked) AND r.concurrency_key = k.concurrency_key) AS n
-            FROM (SELECT DISTINCT concurrency_key FROM seen WHERE v_per_key IS NOT NULL AND concurrency_key IS NOT NULL) k
+                + (SELECT count(*) FROM public.tasks r WHERE r.id = ANY (v_picked)
+                    AND r.concurrency_key = k.concurrency_key) AS n
+            FROM (SELECT DISTINCT concurrency_key FROM seen WHERE v_per_key IS NOT NULL
+                AND concurrency_key IS NOT NULL) k
         ), judged AS (
             SELECT s.id, s.concurrency_key, s.ready_at, b.n IS NULL
-                OR b.n + row_number() OVER (PARTITION BY s.concurrency_key ORDER BY s.ready_at, s.id) <= v_per_key AS fits
+                OR b.n + row_number() OVER (PARTITION BY s.concurrency_key ORDER BY s.ready_at,
+                    s.id) <= v_per_key AS fits
             FROM seen s LEFT JOIN busy b USING (concurrency_key)
         ), rates AS (
-            SELECT k.concurrency_key, min(shiftboss.tokens_of(l, k.concurrency_key, p_now)) AS tokens, max(l.rate_period / l.rate) AS every,
+            SELECT k.concurrency_key, min(shiftboss.tokens_of(l, k.concurrency_key, p_now)) AS tokens,
+                max(l.rate_period / l.rate) AS every,
                 max(l.rate_period) AS most
             FROM (SELECT DISTINCT concurrency_key FROM judged WHERE v_rated AND concurrency_key IS NOT NULL) k,
                 shiftboss.limits_of(p_queue, p_task_type) l
             WHERE l.rate_per = 'key' GROUP BY k.concurrency_key
         ), timed AS (
             SELECT j.*, CASE WHEN j.fits THEN least(r.most, (row_number() OVER (PARTITION BY j.concurrency_key, j.fits
-                ORDER BY j.ready_at, j.id) - r.tokens) * r.every) END AS late  -- at most one period, because the limit may be raised
+                -- at most one period, because the limit may be raised
+                ORDER BY j.ready_at, j.id) - r.tokens) * r.every) END AS late
             FROM judged j LEFT JOIN rates r USING (concurrency_key)
         )
-        SELECT (array_agg(id ORDER BY ready_at, id) FILTER (WHERE fits AND coalesce(late <= interval '0', true)))[1:v_room],
-            (array_agg(concurrency_key ORDER BY ready_at, id) FILTER (WHERE fits AND coalesce(late <= interval '0', true)))[1:v_room],
+        SELECT (array_agg(id ORDER BY ready_at, id) FILTER (WHERE fits
+            AND coalesce(late <= interval '0', true)))[1:v_room],
+            (array_agg(concurrency_key ORDER BY ready_at, id) FILTER (WHERE fits
+                AND coalesce(late <= interval '0', true)))[1:v_room],
             array_agg(id) FILTER (WHERE NOT fits), array_agg(id) FILTER (WHERE late > interval '0'),
             array_agg(p_now + late) FILTER (WHERE late > interval '0')
         INTO v_some, v_keys, v_full, v_late, v_due FROM timed;
@@ -184,7 +201,8 @@ BEGIN
         PERFORM shiftboss.spend(p_queue, p_task_type, cardinality(v_picked), p_now);
     END IF;
     IF 'tenant' = ANY (v_rates) AND cardinality(v_picked) > 0 THEN
-        PERFORM shiftboss.spend_each(p_queue, p_task_type, 'tenant', array_fill(v_tenant, ARRAY[cardinality(v_picked)]), p_now);
+        PERFORM shiftboss.spend_each(p_queue, p_task_type, 'tenant',
+            array_fill(v_tenant, ARRAY[cardinality(v_picked)]), p_now);
     END IF;
     RETURN v_picked;
 END $$;
@@ -195,7 +213,8 @@ CREATE OR REPLACE FUNCTION shiftboss.civil(p_moment timestamptz) RETURNS timesta
         WHEN p_moment > '9999-12-29 00:00+00' THEN '9999-12-29 00:00+00' ELSE p_moment END;
 
 -- A running task as its worker receives it.
-CREATE OR REPLACE FUNCTION shiftboss.as_claimed(t public.tasks) RETURNS shiftboss.claimed_task LANGUAGE sql IMMUTABLE RETURN
+CREATE OR REPLACE FUNCTION shiftboss.as_claimed(t public.tasks) RETURNS shiftboss.claimed_task
+LANGUAGE sql IMMUTABLE RETURN
     ROW(t.id, t.lease, t.task_type, t.params, t.attempts + 1, t.max_attempts, t.queue, t.priority, t.tenant, t.timeout,
         shiftboss.civil(t.deadline), shiftboss.civil(t.created_at), shiftboss.civil(coalesce(t.run_at, t.created_at)),
         t.generation_started_at, shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires), t.run_id,
@@ -220,13 +239,14 @@ BEGIN
     RETURNING (shiftboss.as_claimed(t)).*;
 END $$;
 
--- Lanes that have tasks but no row in shiftboss.lanes. Needs one index descent for each gap between known lanes (`gaps`) and
--- one for each new lane (`found`), so it never scans the dead index entries of known lanes.
+-- Lanes that have tasks but no row in shiftboss.lanes. Needs one index descent for each gap between known lanes
+-- (`gaps`) and one for each new lane (`found`), so it never scans the dead index entries of known lanes.
 CREATE OR REPLACE FUNCTION shiftboss.new_lanes()
 RETURNS TABLE (lane bigint, queue text, task_type text, priority smallint, tenant text, requires jsonb)
 LANGUAGE plpgsql STABLE ROWS 1 SET plan_cache_mode = force_generic_plan
 SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_material = off SET jit = off AS $$
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET enable_material = off SET jit = off AS $$
 #variable_conflict use_column
 BEGIN
     RETURN QUERY WITH RECURSIVE gaps AS (
@@ -253,9 +273,11 @@ BEGIN
 END $$;
 
 -- Register new lanes. Claims do this, because it would cost every enqueue a lookup.
-CREATE OR REPLACE FUNCTION shiftboss.find_lanes() RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+CREATE OR REPLACE FUNCTION shiftboss.find_lanes() RETURNS void LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    INSERT INTO shiftboss.lanes (lane, queue, task_type, priority, tenant, requires) SELECT * FROM shiftboss.new_lanes();
+    INSERT INTO shiftboss.lanes (lane, queue, task_type, priority, tenant, requires) SELECT *
+        FROM shiftboss.new_lanes();
 END $$;
 
 -- All lanes, each once, without registering new ones.
@@ -267,18 +289,19 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 $$;
 
 -- Claim up to p_limit tasks: highest priority first, then oldest, and tenants in turn by weight. p_mark_lanes and
--- p_mark_times say up to which time the caller has recently found a lane empty: the scan starts there and skips the dead
--- index entries that a long transaction keeps from being removed. They are only hints: without marks, the scan starts at
--- the beginning. Plans are generic, because planning for each worker's capabilities costs more than the claim itself.
--- With p_incarnation, a process gets nothing once another process has registered under its name.
--- For each priority level: group the worker's lanes by whether they have limits, pick from the limited lanes under the locks
--- of their limits, then from all others at once.
+-- p_mark_times say up to which time the caller has recently found a lane empty: the scan starts there and skips the
+-- dead index entries that a long transaction keeps from being removed. They are only hints: without marks, the scan
+-- starts at the beginning. Plans are generic, because planning for each worker's capabilities costs more than the
+-- claim itself. With p_incarnation, a process gets nothing once another process has registered under its name. For
+-- each priority level: group the worker's lanes by whether they have limits, pick from the limited lanes under the
+-- locks of their limits, then from all others at once.
 CREATE OR REPLACE FUNCTION shiftboss.claim(p_worker text, p_limit int DEFAULT 1, p_mark_lanes bigint[] DEFAULT NULL,
     p_mark_times timestamptz[] DEFAULT NULL, p_lease interval DEFAULT NULL, p_incarnation uuid DEFAULT NULL)
 RETURNS SETOF shiftboss.claimed_task
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
 SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_material = off SET jit = off AS $$
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET enable_material = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     v_now timestamptz := shiftboss.now();
@@ -305,7 +328,8 @@ BEGIN
             array_agg(coalesce(l.tenant, '')) FILTER (WHERE NOT l.limited) AS tenants,
             array_agg(coalesce(m.mark, '-infinity')) FILTER (WHERE NOT l.limited) AS marks,
             array_agg(l.lane) FILTER (WHERE l.limited) AS narrow
-        FROM (SELECT DISTINCT ON (l.lane) l.*, EXISTS (SELECT FROM shiftboss.limits_of(l.queue, l.task_type)) AS limited
+        FROM (SELECT DISTINCT ON (l.lane) l.*,
+            EXISTS (SELECT FROM shiftboss.limits_of(l.queue, l.task_type)) AS limited
               FROM shiftboss.lanes l
               WHERE shiftboss.capable(w, l.queue, l.task_type, l.requires)
                 AND NOT EXISTS (SELECT FROM shiftboss.pauses_of(l.queue, l.task_type))) l
@@ -314,7 +338,8 @@ BEGIN
     LOOP
         IF level.narrow IS NOT NULL THEN
             IF NOT v_locked THEN  -- lock the limits of all later levels too: locking level by level could deadlock
-                PERFORM FROM shiftboss.limits x WHERE EXISTS (SELECT FROM shiftboss.lanes l WHERE l.priority <= level.priority
+                PERFORM FROM shiftboss.limits x
+                    WHERE EXISTS (SELECT FROM shiftboss.lanes l WHERE l.priority <= level.priority
                     AND ((x.kind = 'queue' AND x.name = l.queue) OR (x.kind = 'task_type' AND x.name = l.task_type))
                     AND shiftboss.capable(w, l.queue, l.task_type, l.requires))
                     ORDER BY x.kind, x.name FOR UPDATE;
@@ -344,11 +369,12 @@ BEGIN
     END LOOP;
 END $$;
 
--- Pick the oldest tasks of these lanes. Each lane is one range of the claim's index. Tasks of one tenant are picked by age.
--- Several tenants take turns by weight, in an order that changes between claims, so that claims of a single task are fair
--- too. With several lanes, candidates are chosen without locks, because locking the first tasks of all lanes would block
--- other claims. If other sessions took some of the candidates, another round replaces them.
-CREATE OR REPLACE FUNCTION shiftboss.pick(p_lanes bigint[], p_tenants text[], p_marks timestamptz[], p_limit int, p_now timestamptz)
+-- Pick the oldest tasks of these lanes. Each lane is one range of the claim's index. Tasks of one tenant are picked by
+-- age. Several tenants take turns by weight, in an order that changes between claims, so that claims of a single task
+-- are fair too. With several lanes, candidates are chosen without locks, because locking the first tasks of all lanes
+-- would block other claims. If other sessions took some of the candidates, another round replaces them.
+CREATE OR REPLACE FUNCTION shiftboss.pick(p_lanes bigint[], p_tenants text[], p_marks timestamptz[], p_limit int,
+    p_now timestamptz)
 RETURNS uuid[] LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_ids uuid[] := '{}';
@@ -395,7 +421,8 @@ CREATE OR REPLACE FUNCTION shiftboss.assign(p_ids uuid[], p_worker text, p_lease
 RETURNS SETOF shiftboss.claimed_task
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_material = off SET jit = off AS $$
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET enable_material = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     v_now timestamptz := shiftboss.now();
@@ -409,7 +436,8 @@ BEGIN
     END IF;
     SELECT array_agg(t.id) INTO v_ids FROM (
         SELECT t.id FROM public.tasks t
-        WHERE t.id = ANY (p_ids) AND t.status = 'Queued' AND t.hold IS NULL AND coalesce(t.run_at, t.created_at) <= v_now
+        WHERE t.id = ANY (p_ids) AND t.status = 'Queued' AND t.hold IS NULL
+            AND coalesce(t.run_at, t.created_at) <= v_now
           AND shiftboss.capable(w, t.queue, t.task_type, t.requires)
           AND NOT EXISTS (SELECT FROM shiftboss.pauses_of(t.queue, t.task_type))
           AND NOT EXISTS (SELECT FROM shiftboss.limits_of(t.queue, t.task_type))
@@ -418,9 +446,11 @@ BEGIN
     PERFORM shiftboss.lock_limits(p_ids);
     v_now := shiftboss.now();  -- the wait for the locks does not count towards a rate
     FOR one IN
-        SELECT DISTINCT shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires) AS lane, t.queue, t.task_type
+        SELECT DISTINCT shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires) AS lane, t.queue,
+            t.task_type
         FROM public.tasks t
-        WHERE t.id = ANY (p_ids) AND t.status = 'Queued' AND EXISTS (SELECT FROM shiftboss.limits_of(t.queue, t.task_type))
+        WHERE t.id = ANY (p_ids) AND t.status = 'Queued'
+            AND EXISTS (SELECT FROM shiftboss.limits_of(t.queue, t.task_type))
           AND shiftboss.capable(w, t.queue, t.task_type, t.requires)
           AND NOT EXISTS (SELECT FROM shiftboss.pauses_of(t.queue, t.task_type))
         ORDER BY 1
@@ -433,7 +463,8 @@ END $$;
 -- Lock all limits that apply to these tasks at once, in the order that all sessions use.
 CREATE OR REPLACE FUNCTION shiftboss.lock_limits(p_ids uuid[]) RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_material = off SET jit = off AS $$
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET enable_material = off SET jit = off AS $$
 BEGIN
     PERFORM FROM shiftboss.limits x WHERE EXISTS (SELECT FROM public.tasks t WHERE t.id = ANY (p_ids)
         AND ((x.kind = 'queue' AND x.name = t.queue) OR (x.kind = 'task_type' AND x.name = t.task_type)))

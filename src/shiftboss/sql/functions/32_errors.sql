@@ -1,8 +1,9 @@
--- Error groups: failures of one exception type at one place in the code. Each failed attempt gets its group when it is stored.
--- The leader adds them up every few seconds, so that failures do not wait for a shared counter.
+-- Error groups: failures of one exception type at one place in the code. Each failed attempt gets its group when it is
+-- stored. The leader adds them up every few seconds, so that failures do not wait for a shared counter.
 
 -- The name of the exception, or the outcome if there was none. Other text is used with its numbers replaced.
-CREATE OR REPLACE FUNCTION shiftboss.error_type(p_outcome text, p_error text) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE
+CREATE OR REPLACE FUNCTION shiftboss.error_type(p_outcome text, p_error text) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp AS $$
     SELECT CASE WHEN p_outcome <> 'failed' THEN p_outcome
         ELSE coalesce(substring(split_part(p_error, E'\n', 1) FROM '^([A-Za-z_][A-Za-z0-9_.]{0,199})(?::|$)'),
@@ -10,20 +11,23 @@ SET search_path = pg_catalog, pg_temp AS $$
             nullif(left(regexp_replace(split_part(p_error, E'\n', 1), '[0-9]+', '#', 'g'), 200), ''), 'unknown') END
 $$;
 
--- The innermost frame of a Python traceback as `package/file.py in function`, or NULL. Line numbers are omitted, because they
--- change with every release.
+-- The innermost frame of a Python traceback as `package/file.py in function`, or NULL. Line numbers are omitted,
+-- because they change with every release.
 CREATE OR REPLACE FUNCTION shiftboss.error_place(p_error text) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp AS $$
     SELECT substring(frame[1] FROM '([^/\\]*[/\\]?[^/\\]+)$') || ' in ' || left(frame[2], 200)
     FROM regexp_match(p_error, '.*File "([^"]+)", line [0-9]+, in ([^\n]+)') frame
 $$;
 
-CREATE OR REPLACE FUNCTION shiftboss.error_group(p_outcome text, p_error text) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE
+CREATE OR REPLACE FUNCTION shiftboss.error_group(p_outcome text, p_error text) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp AS $$
-    SELECT left(md5(shiftboss.error_type(p_outcome, p_error) || E'\n' || coalesce(shiftboss.error_place(p_error), '')), 12)
+    SELECT left(md5(shiftboss.error_type(p_outcome, p_error) || E'\n'
+        || coalesce(shiftboss.error_place(p_error), '')), 12)
 $$;
 
-CREATE OR REPLACE FUNCTION shiftboss.group_error() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+CREATE OR REPLACE FUNCTION shiftboss.group_error() RETURNS trigger LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     NEW.error_group := shiftboss.error_group(NEW.outcome, NEW.error);
     RETURN NEW;
@@ -45,19 +49,22 @@ CREATE OR REPLACE TRIGGER tally_errors AFTER INSERT ON shiftboss.past_attempts R
     FOR EACH STATEMENT EXECUTE FUNCTION shiftboss.tally_errors();
 
 -- The names in p_new, then those in p_old, each once, at most 20.
-CREATE OR REPLACE FUNCTION shiftboss.latest_names(p_new text[], p_old text[]) RETURNS text[] LANGUAGE sql IMMUTABLE PARALLEL SAFE
+CREATE OR REPLACE FUNCTION shiftboss.latest_names(p_new text[], p_old text[]) RETURNS text[]
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp AS $$
     SELECT coalesce(array_agg(name ORDER BY n), '{}') FROM (
         SELECT name, min(n) AS n FROM unnest(p_new || p_old) WITH ORDINALITY u (name, n) WHERE name IS NOT NULL
         GROUP BY name ORDER BY 2 LIMIT 20) x
 $$;
 
--- Add up to p_limit tallies to their groups and return their number. The leader calls this every few seconds. Takes tallies
--- (`gone`), looks up task types and versions (`known`), aggregates them (`grouped`), and merges them into the groups.
+-- Add up to p_limit tallies to their groups and return their number. The leader calls this every few seconds. Takes
+-- tallies (`gone`), looks up task types and versions (`known`), aggregates them (`grouped`), and merges them into the
+-- groups.
 CREATE OR REPLACE FUNCTION shiftboss.fold_errors(p_limit int DEFAULT 20000) RETURNS bigint LANGUAGE sql
 SET search_path = pg_catalog, pg_temp SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
     WITH gone AS (
-        DELETE FROM shiftboss.error_tallies WHERE ctid = ANY (ARRAY(SELECT ctid FROM shiftboss.error_tallies LIMIT p_limit))
+        DELETE FROM shiftboss.error_tallies
+            WHERE ctid = ANY (ARRAY(SELECT ctid FROM shiftboss.error_tallies LIMIT p_limit))
         RETURNING *
     ), known AS (
         SELECT g.*, t.task_type, coalesce(t.requires #>> ARRAY['version', t.task_type, '0'],
@@ -70,15 +77,18 @@ SET search_path = pg_catalog, pg_temp SET enable_hashjoin = off SET enable_merge
             array_agg(DISTINCT version) AS versions, array_agg(DISTINCT worker_id) AS workers
         FROM known GROUP BY error_group
     ), stored AS (
-        INSERT INTO shiftboss.error_groups AS x (id, error_type, place, message, first_seen, last_seen, count, task_types,
+        INSERT INTO shiftboss.error_groups AS x (id, error_type, place, message, first_seen, last_seen, count,
+            task_types,
             versions, workers, task_id)
         SELECT error_group, shiftboss.error_type(outcome, error), shiftboss.error_place(error),
             -- Encrypted text cannot be decrypted if it is truncated.
-            left(split_part(error, E'\n', 1), CASE WHEN strpos(error, '$enc:') > 0 THEN 20000 ELSE 500 END), first_seen, last_seen, count,
+            left(split_part(error, E'\n', 1), CASE WHEN strpos(error, '$enc:') > 0 THEN 20000 ELSE 500 END),
+                first_seen, last_seen, count,
             shiftboss.latest_names(task_types, '{}'), shiftboss.latest_names(versions, '{}'),
             shiftboss.latest_names(workers, '{}'), task_id
         FROM grouped ORDER BY error_group
-        ON CONFLICT (id) DO UPDATE SET message = excluded.message, last_seen = greatest(x.last_seen, excluded.last_seen),
+        ON CONFLICT (id) DO UPDATE SET message = excluded.message,
+            last_seen = greatest(x.last_seen, excluded.last_seen),
             count = x.count + excluded.count, task_types = shiftboss.latest_names(excluded.task_types, x.task_types),
             versions = shiftboss.latest_names(excluded.versions, x.versions),
             workers = shiftboss.latest_names(excluded.workers, x.workers), task_id = excluded.task_id

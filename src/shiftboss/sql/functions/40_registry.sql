@@ -1,5 +1,5 @@
--- The registry of workers. All leases of a worker depend on one row: a heartbeat extends them all, and without heartbeats
--- they all expire.
+-- The registry of workers. All leases of a worker depend on one row: a heartbeat extends them all, and without
+-- heartbeats they all expire.
 
 -- Register an unknown worker at its first claim. register() stores its capabilities.
 CREATE OR REPLACE FUNCTION shiftboss.admit(p_worker text) RETURNS public.workers LANGUAGE plpgsql
@@ -20,7 +20,8 @@ BEGIN
         PERFORM shiftboss.note('worker.joined', p_worker, NULL, NULL, '{"instance_type": "external"}');
     ELSIF w.status = 'inactive' OR w.lease_expires_at IS NULL OR w.lease_expires_at < v_now + w.lease_time * 0.5 THEN
         -- A claim counts as a heartbeat, but the row is updated only if necessary.
-        UPDATE public.workers SET lease_expires_at = v_now + lease_time, last_heartbeat = coalesce(last_heartbeat, v_now),
+        UPDATE public.workers SET lease_expires_at = v_now + lease_time,
+            last_heartbeat = coalesce(last_heartbeat, v_now),
             status = CASE status WHEN 'inactive' THEN 'active' ELSE status END,
             metadata = CASE status WHEN 'inactive' THEN metadata || '{"auto_promoted": true}' ELSE metadata END
         WHERE id = p_worker RETURNING * INTO w;
@@ -40,9 +41,11 @@ BEGIN
     RETURN v_id;
 END $$;
 
--- Register a worker. A previous process of the same name loses its tasks. p_age is the age of the process: one that started
--- after the current holder of the name registered is its successor; an older process is rejected while the holder is alive.
-CREATE OR REPLACE FUNCTION shiftboss.register(p_worker text, p_instance_type text DEFAULT 'process', p_queues text[] DEFAULT NULL,
+-- Register a worker. A previous process of the same name loses its tasks. p_age is the age of the process: one that
+-- started after the current holder of the name registered is its successor; an older process is rejected while the
+-- holder is alive.
+CREATE OR REPLACE FUNCTION shiftboss.register(p_worker text, p_instance_type text DEFAULT 'process',
+    p_queues text[] DEFAULT NULL,
     p_capabilities jsonb DEFAULT '{}', p_resource_limits jsonb DEFAULT '{}', p_region text DEFAULT NULL,
     p_host text DEFAULT NULL, p_pid int DEFAULT NULL, p_version text DEFAULT NULL, p_incarnation uuid DEFAULT NULL,
     p_lease_time interval DEFAULT '30 seconds', p_metadata jsonb DEFAULT '{}', p_age interval DEFAULT '0')
@@ -68,11 +71,13 @@ BEGIN
         metadata = (workers.metadata - 'orchestrator_status') || excluded.metadata, queues = excluded.queues,
         capabilities = excluded.capabilities, resource_limits = excluded.resource_limits, region = excluded.region,
         host = excluded.host, pid = excluded.pid, version = excluded.version, incarnation = excluded.incarnation,
-        lease_time = excluded.lease_time, lease_expires_at = excluded.lease_expires_at, draining = false, counted_beat = 0,
+        lease_time = excluded.lease_time, lease_expires_at = excluded.lease_expires_at, draining = false,
+            counted_beat = 0,
         registered_at = excluded.registered_at
     WHERE workers.status <> 'active' OR coalesce(workers.lease_expires_at < v_now, true)
         OR coalesce(workers.registered_at < statement_timestamp() - p_age, true)
-        OR coalesce(workers.incarnation = p_incarnation, false) OR coalesce((workers.host, workers.pid) = (p_host, p_pid), false)
+        OR coalesce(workers.incarnation = p_incarnation, false)
+            OR coalesce((workers.host, workers.pid) = (p_host, p_pid), false)
     RETURNING * INTO w;
     IF w.id IS NULL THEN
         RAISE EXCEPTION 'worker % was registered by another process at the same time', p_worker
@@ -85,18 +90,19 @@ BEGIN
     RETURN w;
 END $$;
 
--- Process a heartbeat: extends all leases of the worker, stores its figures, and returns its orders. p_leases are all leases
--- that the worker has. Those that it no longer holds are returned in `lost`. Tasks that it never received, because the answer
--- to its claim was lost, return to the queue without spending an attempt; if another session has locked them, the next
--- heartbeat tries again. With p_incarnation, only the process that registered last under this name is known: otherwise two
--- processes of one name would return each other's tasks.
+-- Process a heartbeat: extends all leases of the worker, stores its figures, and returns its orders. p_leases are all
+-- leases that the worker has. Those that it no longer holds are returned in `lost`. Tasks that it never received,
+-- because the answer to its claim was lost, return to the queue without spending an attempt; if another session has
+-- locked them, the next heartbeat tries again. With p_incarnation, only the process that registered last under this
+-- name is known: otherwise two processes of one name would return each other's tasks.
 DROP FUNCTION IF EXISTS shiftboss.beat(text, bigint[], jsonb, jsonb);  -- had one parameter fewer
 CREATE OR REPLACE FUNCTION shiftboss.beat(p_worker text, p_leases bigint[] DEFAULT NULL, p_usage jsonb DEFAULT NULL,
     p_stats jsonb DEFAULT NULL, p_incarnation uuid DEFAULT NULL)
 RETURNS TABLE (known boolean, status text, paused boolean, draining boolean, cancel bigint[], lost bigint[])
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_material = off SET jit = off AS $$
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET enable_material = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     w public.workers;
@@ -117,8 +123,10 @@ BEGIN
         PERFORM shiftboss.count_beat(w, p_stats);
     END IF;
     SELECT array_agg(t.lease), array_agg(t.lease) FILTER (WHERE t.cancel_requested_at IS NOT NULL),
-        array_agg(t.id) FILTER (WHERE t.lease <> ALL (p_leases) AND t.generation_started_at < v_now - interval '15 seconds'),
-        array_agg(t.lease) FILTER (WHERE t.lease <> ALL (p_leases) AND t.generation_started_at < v_now - interval '15 seconds')
+        array_agg(t.id) FILTER (WHERE t.lease <> ALL (p_leases)
+            AND t.generation_started_at < v_now - interval '15 seconds'),
+        array_agg(t.lease) FILTER (WHERE t.lease <> ALL (p_leases)
+            AND t.generation_started_at < v_now - interval '15 seconds')
     INTO v_held, cancel, v_forgotten, v_forgotten_leases
     FROM public.tasks t WHERE t.status = 'In Progress' AND t.worker_id = p_worker;
     IF v_forgotten IS NOT NULL THEN
@@ -133,8 +141,8 @@ BEGIN
     RETURN NEXT;
 END $$;
 
--- Return tasks that the worker never received to the queue. Skips locked tasks, because the worker's other leases depend on
--- the heartbeat.
+-- Return tasks that the worker never received to the queue. Skips locked tasks, because the worker's other leases
+-- depend on the heartbeat.
 CREATE OR REPLACE FUNCTION shiftboss.return_forgotten(p_ids uuid[], p_leases bigint[]) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -150,8 +158,9 @@ BEGIN
     END IF;
 END $$;
 
--- Count the statistics of a heartbeat once. Each row has the number of the heartbeat that first contained it, ascending within
--- an incarnation. A heartbeat whose answer was lost is repeated with its number. The caller holds the lock of the worker's row.
+-- Count the statistics of a heartbeat once. Each row has the number of the heartbeat that first contained it,
+-- ascending within an incarnation. A heartbeat whose answer was lost is repeated with its number. The caller holds the
+-- lock of the worker's row.
 CREATE OR REPLACE FUNCTION shiftboss.count_beat(p_worker public.workers, p_stats jsonb) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -173,18 +182,20 @@ $$;
 CREATE OR REPLACE AGGREGATE shiftboss.sum_buckets(bigint[]) (
     SFUNC = shiftboss.add_buckets, STYPE = bigint[], INITCOND = '{}', PARALLEL = SAFE);
 
--- Add the work of a worker to the statistics: [{"queue", "task_type", "completed", "failed", "seconds", "buckets": [..]}].
+-- Add the work of a worker to the statistics: [{"queue", "task_type", "completed", "failed", "seconds", "buckets":
+-- [..]}].
 CREATE OR REPLACE FUNCTION shiftboss.count_work(p_worker text, p_stats jsonb) RETURNS void LANGUAGE sql
 SET search_path = pg_catalog, pg_temp AS $$
     SELECT shiftboss.add_stats(array_agg(ROW(date_trunc('minute', shiftboss.now()), p_worker, x.queue, x.task_type,
-        coalesce(x.completed, 0), coalesce(x.failed, 0), coalesce(x.seconds, 0), coalesce(x.buckets, '{}'))::shiftboss.stats))
+        coalesce(x.completed, 0), coalesce(x.failed, 0), coalesce(x.seconds, 0),
+            coalesce(x.buckets, '{}'))::shiftboss.stats))
     FROM jsonb_to_recordset(p_stats) AS x (queue text, task_type text, completed bigint, failed bigint,
         seconds double precision, buckets bigint[])
 $$;
 
--- Add rows to the statistics and totals. Rows are sorted, so that sessions that update the same rows do not deadlock, and
--- grouped, because after an outage one heartbeat contains the figures of several. Rows that tidy_stats moves (-infinity) are
--- already in the totals.
+-- Add rows to the statistics and totals. Rows are sorted, so that sessions that update the same rows do not deadlock,
+-- and grouped, because after an outage one heartbeat contains the figures of several. Rows that tidy_stats moves
+-- (-infinity) are already in the totals.
 CREATE OR REPLACE FUNCTION shiftboss.add_stats(p_rows shiftboss.stats[]) RETURNS void LANGUAGE sql
 SET search_path = pg_catalog, pg_temp AS $$
     INSERT INTO shiftboss.stats AS s
@@ -203,11 +214,14 @@ SET search_path = pg_catalog, pg_temp AS $$
         seconds = w.seconds + excluded.seconds, buckets = shiftboss.add_buckets(w.buckets, excluded.buckets);
 $$;
 
--- End all attempts of workers that are gone, as lost or with another outcome such as crashed. Returns the number of tasks.
-CREATE OR REPLACE FUNCTION shiftboss.lose_worker(p_workers text[], p_outcome text DEFAULT 'lost', p_reason text DEFAULT NULL)
+-- End all attempts of workers that are gone, as lost or with another outcome such as crashed. Returns the number of
+-- tasks.
+CREATE OR REPLACE FUNCTION shiftboss.lose_worker(p_workers text[], p_outcome text DEFAULT 'lost',
+    p_reason text DEFAULT NULL)
 RETURNS int LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_material = off SET jit = off AS $$
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET enable_material = off SET jit = off AS $$
 DECLARE
     v_ids uuid[];
     v_leases bigint[];
@@ -223,13 +237,15 @@ BEGIN
     RETURN v_count;
 END $$;
 
--- Unregister a worker and return its tasks to the queue without spending attempts. With p_incarnation, nothing happens if
--- another process has registered under the name. Locks the worker's row before its tasks, like register().
+-- Unregister a worker and return its tasks to the queue without spending attempts. With p_incarnation, nothing happens
+-- if another process has registered under the name. Locks the worker's row before its tasks, like register().
 DROP FUNCTION IF EXISTS shiftboss.leave(text, text);  -- had one parameter fewer
-CREATE OR REPLACE FUNCTION shiftboss.leave(p_worker text, p_status text DEFAULT 'inactive', p_incarnation uuid DEFAULT NULL)
+CREATE OR REPLACE FUNCTION shiftboss.leave(p_worker text, p_status text DEFAULT 'inactive',
+    p_incarnation uuid DEFAULT NULL)
 RETURNS int LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_material = off SET jit = off AS $$
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET enable_material = off SET jit = off AS $$
 DECLARE
     v_ids uuid[];
     v_leases bigint[];
@@ -255,22 +271,25 @@ BEGIN
     RETURN v_count;
 END $$;
 
--- The time until which a worker is assumed to be alive. Its heartbeats set lease_expires_at. A client that only updates
--- last_heartbeat is assumed to be alive for lease_time. A worker that left has no lease and is not active. After a restart of
--- the server, every lease gets its full time again, because no heartbeat was possible meanwhile.
+-- The time until which a worker is assumed to be alive. Its heartbeats set lease_expires_at. A client that only
+-- updates last_heartbeat is assumed to be alive for lease_time. A worker that left has no lease and is not active.
+-- After a restart of the server, every lease gets its full time again, because no heartbeat was possible meanwhile.
 CREATE OR REPLACE FUNCTION shiftboss.alive_until(p_worker public.workers, p_now timestamptz) RETURNS timestamptz
 LANGUAGE sql STABLE
 RETURN CASE WHEN p_worker.lease_expires_at IS NOT NULL OR p_worker.status = 'active' THEN
     greatest(p_worker.lease_expires_at, least(p_worker.last_heartbeat, p_now) + p_worker.lease_time,
-        CASE WHEN p_worker.lease_expires_at IS NOT NULL THEN pg_catalog.pg_postmaster_start_time() + p_worker.lease_time END) END;
+        CASE WHEN p_worker.lease_expires_at IS NOT NULL
+            THEN pg_catalog.pg_postmaster_start_time() + p_worker.lease_time END) END;
 
--- Run one round of the rescuer: expire queued tasks past their deadline, mark workers without heartbeats as inactive (`gone`)
--- and requeue their tasks, and release forgotten holds. A task is lost when the lease of its worker has expired, and its own
--- lease too if it has one. Skips rows that another session has locked; the next round handles them. Returns what it did.
+-- Run one round of the rescuer: expire queued tasks past their deadline, mark workers without heartbeats as inactive
+-- (`gone`) and requeue their tasks, and release forgotten holds. A task is lost when the lease of its worker has
+-- expired, and its own lease too if it has one. Skips rows that another session has locked; the next round handles
+-- them. Returns what it did.
 CREATE OR REPLACE FUNCTION shiftboss.rescue(p_limit int DEFAULT 1000)
 RETURNS TABLE (workers_lost int, tasks_rescued int, tasks_expired int) LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_material = off SET jit = off AS $$
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET enable_material = off SET jit = off AS $$
 DECLARE
     v_now timestamptz := shiftboss.now();
     v_gone text[];
@@ -290,12 +309,14 @@ BEGIN
         WHERE t.status = 'In Progress' AND (t.lease_expires_at IS NULL OR t.lease_expires_at < v_now)
           AND NOT EXISTS (SELECT FROM public.workers w WHERE w.id = t.worker_id
               AND (shiftboss.alive_until(w, v_now) >= v_now OR shiftboss.answered_for(w)))
-          AND (t.worker_id = ANY (v_gone) OR coalesce(t.generation_started_at, t.created_at) < v_now - interval '5 seconds')
+          AND (t.worker_id = ANY (v_gone)
+              OR coalesce(t.generation_started_at, t.created_at) < v_now - interval '5 seconds')
         LIMIT p_limit FOR NO KEY UPDATE SKIP LOCKED) t;
     workers_lost := cardinality(v_gone);
     tasks_rescued := cardinality(v_ids);
     IF tasks_rescued > 0 THEN
-        PERFORM shiftboss.judge(v_ids, v_leases, ARRAY(SELECT CASE WHEN w = ANY (v_gone) THEN 'its worker stopped beating'
+        PERFORM shiftboss.judge(v_ids, v_leases,
+            ARRAY(SELECT CASE WHEN w = ANY (v_gone) THEN 'its worker stopped beating'
             ELSE 'its lease ran out' END FROM unnest(v_workers) w), 'lost');
     END IF;
     PERFORM shiftboss.note('worker.lost', g, NULL, NULL, jsonb_build_object('reason', 'no heartbeat in time',
@@ -305,10 +326,11 @@ BEGIN
     RETURN NEXT;
 END $$;
 
--- Release tasks that are held for a dependency but have none left. Only a manual DELETE or an earlier version leaves such
--- tasks. Both sides are read in index order, so that this stays cheap with many held tasks.
+-- Release tasks that are held for a dependency but have none left. Only a manual DELETE or an earlier version leaves
+-- such tasks. Both sides are read in index order, so that this stays cheap with many held tasks.
 CREATE OR REPLACE FUNCTION shiftboss.mend_holds(p_limit int DEFAULT 1000) RETURNS int
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_nestloop = off SET jit = off AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_nestloop = off
+SET jit = off AS $$
 DECLARE
     v_now timestamptz := shiftboss.now();
     v_ids uuid[];
@@ -320,7 +342,8 @@ BEGIN
     IF v_ids IS NULL THEN
         RETURN 0;
     END IF;
-    v_ids := ARRAY(SELECT t.id FROM public.tasks t WHERE t.id = ANY (v_ids) AND t.status = 'Queued' AND t.hold = 'dependency'
+    v_ids := ARRAY(SELECT t.id FROM public.tasks t WHERE t.id = ANY (v_ids) AND t.status = 'Queued'
+        AND t.hold = 'dependency'
         FOR UPDATE SKIP LOCKED);
     WITH freed AS (  -- check again under the lock, because a parent may have been added since
         UPDATE public.tasks t SET hold = NULL, updated_at = v_now WHERE t.id = ANY (v_ids)
@@ -330,11 +353,12 @@ BEGIN
     RETURN cardinality(v_ids);
 END $$;
 
--- Release parked tasks of every key, of these types or of all. `parked` walks from key to key in the index, regardless of the
--- number of tasks per key. Skips limits that another session has locked: that session releases its own keys.
+-- Release parked tasks of every key, of these types or of all. `parked` walks from key to key in the index, regardless
+-- of the number of tasks per key. Skips limits that another session has locked: that session releases its own keys.
 CREATE OR REPLACE FUNCTION shiftboss.unpark_all(p_types text[] DEFAULT NULL) RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_material = off SET jit = off AS $$
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET enable_material = off SET jit = off AS $$
 DECLARE
     v_types text[];
     v_keys text[];
@@ -363,7 +387,8 @@ END $$;
 -- Fail queued tasks whose deadline has passed. Returns their number.
 CREATE OR REPLACE FUNCTION shiftboss.expire(p_limit int DEFAULT 1000) RETURNS int LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_material = off SET jit = off AS $$
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET enable_material = off SET jit = off AS $$
 DECLARE
     v_count int;
     v_parents uuid[];

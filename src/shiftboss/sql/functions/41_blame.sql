@@ -1,14 +1,16 @@
 -- Decide which task is to blame when a worker is gone. Only that task spends an attempt:
---   * If the process reported the lease it was working on (p_suspects contains one), that attempt ends as p_outcome. The
---     others return to the queue unspent, as `interrupted`.
---   * If several leases may be the cause, or nothing is known, all of them are suspects. A suspect returns to the queue
---     unspent, once, with crashes = 1, so that workers run it alone from then on.
---   * If the worker had only one task, or one suspect that ran alone, the attempt ends as p_outcome. A known suspect that did
---     not run alone, because its worker does not support this, ends as lost.
--- A task that kills its worker is therefore found in its second attempt at the latest, and a task that kills whole hosts spends
--- attempts from its second loss on. External workers cannot run a task alone: their attempts are always spent.
+--   * If the process reported the lease it was working on (p_suspects contains one), that attempt ends as p_outcome.
+--     The others return to the queue unspent, as `interrupted`.
+--   * If several leases may be the cause, or nothing is known, all of them are suspects. A suspect returns to the
+--     queue unspent, once, with crashes = 1, so that workers run it alone from then on.
+--   * If the worker had only one task, or one suspect that ran alone, the attempt ends as p_outcome. A known suspect
+--     that did not run alone, because its worker does not support this, ends as lost.
+-- A task that kills its worker is therefore found in its second attempt at the latest, and a task that kills whole
+-- hosts spends attempts from its second loss on. External workers cannot run a task alone: their attempts are always
+-- spent.
 
--- End attempts whose workers are gone. The caller has locked the tasks. `held` reads the tasks, `judged` decides for each.
+-- End attempts whose workers are gone. The caller has locked the tasks. `held` reads the tasks, `judged` decides for
+-- each.
 CREATE OR REPLACE FUNCTION shiftboss.judge(p_ids uuid[], p_leases bigint[], p_reasons text[], p_outcome text,
     p_suspects bigint[] DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_hashjoin = off
@@ -22,7 +24,8 @@ BEGIN
     END IF;
     FOR d IN
         WITH held AS (
-            SELECT u.*, t.worker_id, t.crashes, u.lease IS NULL OR coalesce(w.instance_type = 'external', true) AS external,
+            SELECT u.*, t.worker_id, t.crashes, u.lease IS NULL
+                OR coalesce(w.instance_type = 'external', true) AS external,
                 coalesce(cardinality(p_suspects), 0) = 0 OR u.lease = ANY (p_suspects) AS accused
             FROM unnest(p_ids, p_leases, p_reasons) u (id, lease, reason)
             JOIN public.tasks t ON t.id = ANY (ARRAY[u.id]) LEFT JOIN public.workers w ON w.id = t.worker_id
@@ -50,9 +53,10 @@ BEGIN
     END LOOP;
 END $$;
 
--- End the attempts of a worker that is gone. p_outcome: crashed if its process is known to have died, otherwise lost. Returns
--- the number of its tasks.
-CREATE OR REPLACE FUNCTION shiftboss.worker_died(p_worker text, p_outcome text DEFAULT 'lost', p_reason text DEFAULT NULL,
+-- End the attempts of a worker that is gone. p_outcome: crashed if its process is known to have died, otherwise lost.
+-- Returns the number of its tasks.
+CREATE OR REPLACE FUNCTION shiftboss.worker_died(p_worker text, p_outcome text DEFAULT 'lost',
+    p_reason text DEFAULT NULL,
     p_suspects bigint[] DEFAULT NULL) RETURNS int
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_hashjoin = off
 SET enable_mergejoin = off SET jit = off AS $$
@@ -71,8 +75,8 @@ BEGIN
     RETURN v_count;
 END $$;
 
--- Whether a live supervisor may still report why this worker sends no heartbeats: it has better information than an expired
--- lease. Limited in time, so that no task waits for a supervisor that never reports.
+-- Whether a live supervisor may still report why this worker sends no heartbeats: it has better information than an
+-- expired lease. Limited in time, so that no task waits for a supervisor that never reports.
 CREATE OR REPLACE FUNCTION shiftboss.answered_for(p_worker public.workers) RETURNS boolean
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT coalesce(p_worker.lease_expires_at

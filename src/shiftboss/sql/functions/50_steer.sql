@@ -1,13 +1,14 @@
 -- Operations on tasks: cancel, retry, pause, wait for results, prune, and explain why a task waits.
 
--- Cancel queued tasks immediately, and ask running tasks to stop, at the latest with the next heartbeat of their worker. All
--- rows that this may update are locked first, in the common order: a task that fails meanwhile would otherwise be queued again
--- without a request to stop. A caller whose transaction conflicts with another gets a deadlock error and can retry. The
--- children that a task waits for are cancelled too.
+-- Cancel queued tasks immediately, and ask running tasks to stop, at the latest with the next heartbeat of their
+-- worker. All rows that this may update are locked first, in the common order: a task that fails meanwhile would
+-- otherwise be queued again without a request to stop. A caller whose transaction conflicts with another gets a
+-- deadlock error and can retry. The children that a task waits for are cancelled too.
 CREATE OR REPLACE FUNCTION shiftboss.cancel(p_ids uuid[], p_reason text DEFAULT NULL)
 RETURNS TABLE (id uuid, status text, cancelling boolean) LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_material = off SET jit = off AS $$
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET enable_material = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     v_now timestamptz := shiftboss.now();
@@ -22,7 +23,8 @@ BEGIN
         PERFORM shiftboss.lock_down(v_ids);
     END IF;
     WITH ended AS (
-        UPDATE public.tasks t SET status = 'Cancelled', hold = NULL, generation_processed_at = v_now, updated_at = v_now,
+        UPDATE public.tasks t SET status = 'Cancelled', hold = NULL, generation_processed_at = v_now,
+            updated_at = v_now,
             error_message = CASE WHEN t.id = ANY (p_ids) THEN coalesce(p_reason, t.error_message)
                 ELSE 'the task that waited for it was cancelled' END
         WHERE t.id = ANY (v_ids) AND t.status COLLATE "C" = 'Queued' RETURNING t.id, t.has_dependants, t.awaited
@@ -46,26 +48,29 @@ BEGIN
         FROM public.tasks t WHERE t.id = ANY (p_ids);
 END $$;
 
--- Enqueue failed and cancelled tasks again, with all their attempts. Results of steps are kept, so that nothing is paid for
--- twice; p_from drops those of that step and of later ones, p_restart drops all. The tasks wait again for unfinished parents,
--- but not for failed ones. Returns the ids that were requeued. Skips tasks whose dedup_key is in use (of several with the same
--- key, the newest is requeued) and tasks of a run, which are retried as a new run: a call for one such task raises an error.
--- Callers that conflict get a deadlock error and can retry.
+-- Enqueue failed and cancelled tasks again, with all their attempts. Results of steps are kept, so that nothing is
+-- paid for twice; p_from drops those of that step and of later ones, p_restart drops all. The tasks wait again for
+-- unfinished parents, but not for failed ones. Returns the ids that were requeued. Skips tasks whose dedup_key is in
+-- use (of several with the same key, the newest is requeued) and tasks of a run, which are retried as a new run: a
+-- call for one such task raises an error. Callers that conflict get a deadlock error and can retry.
 DROP FUNCTION IF EXISTS shiftboss.retry(uuid[], text);  -- had one parameter fewer
 CREATE OR REPLACE FUNCTION shiftboss.retry(p_ids uuid[], p_from text DEFAULT NULL, p_restart boolean DEFAULT false)
 RETURNS uuid[] LANGUAGE plpgsql SET plan_cache_mode = force_custom_plan
 SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_material = off SET jit = off AS $$
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET enable_material = off SET jit = off AS $$
 DECLARE
     v_now timestamptz := shiftboss.now();
     v_ids uuid[];
     v_queues text[];
 BEGIN
     PERFORM shiftboss.lock_tasks(ARRAY(SELECT unnest(t.depends_on) FROM public.tasks t WHERE t.id = ANY (p_ids)));
-    PERFORM FROM public.tasks t WHERE t.id = ANY (p_ids) AND t.status COLLATE "C" IN ('Failed', 'Cancelled') ORDER BY t.id FOR UPDATE;
+    PERFORM FROM public.tasks t WHERE t.id = ANY (p_ids) AND t.status COLLATE "C" IN ('Failed', 'Cancelled')
+        ORDER BY t.id FOR UPDATE;
     v_ids := shiftboss.reserve_keys(ARRAY(
         SELECT DISTINCT ON (coalesce(t.dedup_key, t.id::text)) t.id FROM public.tasks t
-        WHERE t.id = ANY (p_ids) AND t.status IN ('Failed', 'Cancelled') AND (t.run_id IS NULL OR cardinality(p_ids) = 1)
+        WHERE t.id = ANY (p_ids) AND t.status IN ('Failed', 'Cancelled')
+            AND (t.run_id IS NULL OR cardinality(p_ids) = 1)
         ORDER BY coalesce(t.dedup_key, t.id::text), t.created_at DESC));
     PERFORM shiftboss.forget_steps(v_ids, p_from, p_restart);
     WITH again AS (
@@ -78,7 +83,8 @@ BEGIN
     WITH parents AS MATERIALIZED (  -- updated in any case: see await_parents
         UPDATE public.tasks p SET has_dependants = true, updated_at = v_now
         WHERE p.status COLLATE "C" IN ('Queued', 'In Progress')
-          AND p.id = ANY (ARRAY(SELECT unnest(t.depends_on) FROM public.tasks t WHERE t.id = ANY (v_ids))) RETURNING p.id
+          AND p.id = ANY (ARRAY(SELECT unnest(t.depends_on) FROM public.tasks t WHERE t.id = ANY (v_ids)))
+              RETURNING p.id
     )
     INSERT INTO shiftboss.dependencies (parent_id, child_id)
     SELECT p.id, t.id FROM public.tasks t JOIN parents p ON p.id = ANY (t.depends_on) WHERE t.id = ANY (v_ids)
@@ -91,9 +97,9 @@ BEGIN
     RETURN v_ids;
 END $$;
 
--- Reserve the dedup_keys of these ended tasks until the end of the transaction, and return the tasks whose key was free. A
--- placeholder is inserted for each key, because only INSERT supports ON CONFLICT, and deleted immediately: a session that
--- wants the key meanwhile waits for this transaction.
+-- Reserve the dedup_keys of these ended tasks until the end of the transaction, and return the tasks whose key was
+-- free. A placeholder is inserted for each key, because only INSERT supports ON CONFLICT, and deleted immediately: a
+-- session that wants the key meanwhile waits for this transaction.
 CREATE OR REPLACE FUNCTION shiftboss.reserve_keys(p_ids uuid[]) RETURNS uuid[]
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 DECLARE
@@ -108,7 +114,8 @@ BEGIN
         RETURNING p.id, p.dedup_key
     ) SELECT array_agg(id), array_agg(dedup_key) INTO v_places, v_keys FROM placed;
     DELETE FROM public.tasks WHERE id = ANY (v_places);
-    RETURN ARRAY(SELECT id FROM public.tasks WHERE id = ANY (p_ids) AND (dedup_key IS NULL OR dedup_key = ANY (v_keys)));
+    RETURN ARRAY(SELECT id FROM public.tasks WHERE id = ANY (p_ids)
+        AND (dedup_key IS NULL OR dedup_key = ANY (v_keys)));
 END $$;
 
 -- Pause or resume a queue or a task type ('queue' | 'task_type'). Returns whether this changed anything.
@@ -117,7 +124,8 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     INSERT INTO shiftboss.pauses (kind, name, reason) VALUES (p_kind, p_name, p_reason) ON CONFLICT DO NOTHING;
     IF FOUND THEN
-        PERFORM shiftboss.note(p_kind || '.paused', NULL, NULL, NULL, jsonb_build_object('name', p_name, 'reason', p_reason));
+        PERFORM shiftboss.note(p_kind || '.paused', NULL, NULL, NULL,
+            jsonb_build_object('name', p_name, 'reason', p_reason));
     END IF;
     RETURN FOUND;
 END $$;
@@ -139,7 +147,8 @@ CREATE OR REPLACE FUNCTION shiftboss.watch(p_ids uuid[])
 RETURNS TABLE (id uuid, status text, result_data jsonb, error_message text)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_material = off SET jit = off AS $$
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET enable_material = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     v_now timestamptz := shiftboss.now();
@@ -151,16 +160,18 @@ BEGIN
     END IF;
     WITH marked AS (
         UPDATE public.tasks t SET awaited = true, updated_at = v_now
-        WHERE t.id = ANY (p_ids) AND t.status IN ('Queued', 'In Progress') AND NOT t.awaited RETURNING t.queue, t.status, t.hold)
+        WHERE t.id = ANY (p_ids) AND t.status IN ('Queued', 'In Progress') AND NOT t.awaited RETURNING t.queue,
+            t.status, t.hold)
     SELECT array_agg(DISTINCT m.queue) INTO v_queues FROM marked m WHERE m.status = 'Queued' AND m.hold IS NULL;
     PERFORM shiftboss.wake(v_queues);  -- a claim may have skipped a task while its row was locked here
     RETURN QUERY SELECT t.id, t.status, t.result_data, t.error_message FROM public.tasks t WHERE t.id = ANY (p_ids);
 END $$;
 
--- Delete up to p_limit tasks that ended longer than p_older ago, and return their number. Skips locked rows. Rows are deleted
--- by ctid, because looking each of them up by id would cost as much as deleting it.
+-- Delete up to p_limit tasks that ended longer than p_older ago, and return their number. Skips locked rows. Rows are
+-- deleted by ctid, because looking each of them up by id would cost as much as deleting it.
 CREATE OR REPLACE FUNCTION shiftboss.prune(p_older interval, p_limit int DEFAULT 1000) RETURNS int LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
+SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
+SET jit = off AS $$
 DECLARE
     v_before timestamptz := shiftboss.now() - p_older;
     v_ids uuid[];
@@ -179,8 +190,8 @@ BEGIN
     RETURN coalesce(cardinality(v_ids), 0);
 END $$;
 
--- Clean up the small tables: delete empty and duplicate lanes, old events and old statistics. The lanes of running and held
--- tasks stay, because the tasks may return to them.
+-- Clean up the small tables: delete empty and duplicate lanes, old events and old statistics. The lanes of running and
+-- held tasks stay, because the tasks may return to them.
 DROP FUNCTION IF EXISTS shiftboss.mend_lanes();  -- from a version in which claims did not discover lanes
 CREATE OR REPLACE FUNCTION shiftboss.tidy(p_older interval DEFAULT '7 days') RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
@@ -189,7 +200,8 @@ BEGIN
         AND NOT EXISTS (SELECT FROM public.tasks t WHERE t.status = 'Queued' AND t.hold IS NULL
             AND shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires) = l.lane)
         AND l.lane <> ALL (ARRAY(
-            SELECT DISTINCT shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires) FROM public.tasks t
+            SELECT DISTINCT shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires)
+                FROM public.tasks t
             WHERE t.status = 'In Progress' OR (t.status = 'Queued' AND t.hold IS NOT NULL)));
     DELETE FROM shiftboss.lanes l USING shiftboss.lanes k WHERE l.lane = k.lane AND l.ctid > k.ctid;
     DELETE FROM shiftboss.events WHERE at < shiftboss.now() - p_older;
@@ -202,7 +214,8 @@ BEGIN
     PERFORM shiftboss.tidy_alerts(p_older);
 END $$;
 
--- Merge old minutes into one row per worker and type at -infinity, so that counters never decrease while the worker exists.
+-- Merge old minutes into one row per worker and type at -infinity, so that counters never decrease while the worker
+-- exists.
 CREATE OR REPLACE FUNCTION shiftboss.tidy_stats(p_older interval) RETURNS void LANGUAGE sql
 SET search_path = pg_catalog, pg_temp AS $$
     DELETE FROM shiftboss.stats s WHERE s.minute = '-infinity'
@@ -218,12 +231,13 @@ SET search_path = pg_catalog, pg_temp AS $$
 $$;
 
 -- Explain why a task waits: one row per reason, with advice. For a task that does not wait, one row with its status.
--- Checks holds, the start time, pauses, limits, versions and workers in turn. Without any other reason, the task is behind
--- older tasks.
+-- Checks holds, the start time, pauses, limits, versions and workers in turn. Without any other reason, the task is
+-- behind older tasks.
 CREATE OR REPLACE FUNCTION shiftboss.why(p_id uuid) RETURNS TABLE (reason text, detail text, advice text)
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_material = off SET jit = off AS $$
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET enable_material = off SET jit = off AS $$
 DECLARE
     t public.tasks;
     v_now timestamptz := shiftboss.now();
@@ -240,7 +254,8 @@ BEGIN
     IF t.status NOT IN ('Queued', 'In Progress', 'Complete', 'Failed', 'Cancelled') THEN
         reason := 'unusable';
         detail := format('its status "%s" is not a valid status', t.status);
-        advice := format('if it should run: UPDATE tasks SET status = ''Queued'' WHERE id = ''%s''; or delete it', t.id);
+        advice := format('if it should run: UPDATE tasks SET status = ''Queued'' WHERE id = ''%s''; or delete it',
+            t.id);
         RETURN NEXT;
         RETURN;
     ELSIF t.status <> 'Queued' THEN
@@ -281,10 +296,12 @@ BEGIN
         detail := format('due at %s, in %s', coalesce(t.run_at, t.created_at),
             date_trunc('second', coalesce(t.run_at, t.created_at) - v_now));
         advice := CASE
-            WHEN t.wait_reason ~ '^the (budget|rate) of (tenant|task type|key) ' THEN 'shiftboss ai limits shows what may be spent'
+            WHEN t.wait_reason ~ '^the (budget|rate) of (tenant|task type|key) '
+                THEN 'shiftboss ai limits shows what may be spent'
             WHEN t.wait_reason ~ '^(provider|budget|rate|the budget of provider|a call of about) '
                 THEN 'shiftboss providers shows the circuit, the budget and the limits'
-            WHEN t.wait_reason = 'limit reached' THEN (SELECT 'wait, or raise it: ' || shiftboss.raise_limit_command(x, 'rate')
+            WHEN t.wait_reason = 'limit reached'
+                THEN (SELECT 'wait, or raise it: ' || shiftboss.raise_limit_command(x, 'rate')
                 FROM shiftboss.limits_of(t.queue, t.task_type) x WHERE x.rate_per = 'key' ORDER BY x.kind DESC LIMIT 1)
             ELSE 'wait, or enqueue it again without a time' END;
         IF t.wait_reason = 'limit reached' THEN
@@ -294,8 +311,10 @@ BEGIN
     END IF;
     FOR p IN SELECT * FROM shiftboss.pauses_of(t.queue, t.task_type) LOOP
         reason := 'paused'; v_found := true;
-        detail := format('%s %s has been paused since %s%s', replace(p.kind, '_', ' '), p.name, p.paused_at, coalesce(': ' || p.reason, ''));
-        advice := format('shiftboss queues resume %s%s', CASE p.kind WHEN 'task_type' THEN '--type ' ELSE '' END, p.name);
+        detail := format('%s %s has been paused since %s%s', replace(p.kind, '_', ' '), p.name, p.paused_at,
+            coalesce(': ' || p.reason, ''));
+        advice := format('shiftboss queues resume %s%s', CASE p.kind WHEN 'task_type' THEN '--type ' ELSE '' END,
+            p.name);
         RETURN NEXT;
     END LOOP;
     FOR l IN SELECT * FROM shiftboss.limits_of(t.queue, t.task_type) LOOP
@@ -311,7 +330,8 @@ BEGIN
         IF l.rate IS NOT NULL AND (CASE l.rate_per WHEN 'all' THEN shiftboss.tokens(l, v_now)
                 WHEN 'tenant' THEN shiftboss.tokens_of(l, t.tenant, v_now) END) < 1 THEN
             reason := 'limit reached'; v_found := true;
-            detail := format('the rate of %s per %s for %s %s is used up', l.rate, l.rate_period, replace(l.kind, '_', ' '), l.name)
+            detail := format('the rate of %s per %s for %s %s is used up', l.rate, l.rate_period,
+                replace(l.kind, '_', ' '), l.name)
                 || CASE l.rate_per WHEN 'tenant' THEN format(' by tenant "%s"', t.tenant) ELSE '' END;
             advice := 'wait, or raise it: ' || shiftboss.raise_limit_command(l, 'rate');
             RETURN NEXT;
@@ -326,7 +346,8 @@ BEGIN
         RETURN NEXT;
     END IF;
     IF NOT shiftboss.has_version(t.requires) THEN
-        reason := format('no worker of version %s', t.requires #>> ARRAY['version', t.task_type, '0']); v_found := true;
+        reason := format('no worker of version %s',
+            t.requires #>> ARRAY['version', t.task_type, '0']); v_found := true;
         detail := 'it started on this version, and no active worker has this version or a compatible one';
         advice := format('start such a worker, or run the task from the start: '
             || 'shiftboss tasks cancel %s && shiftboss tasks retry %s --restart', t.id, t.id);
@@ -336,15 +357,19 @@ BEGIN
         reason := 'no capable worker'; v_found := true;
         SELECT format('%s active workers, of which %s serve queue "%s", %s have type "%s"%s', count(*),
             count(*) FILTER (WHERE w.queues IS NULL OR t.queue = ANY (w.queues)), t.queue,
-            count(*) FILTER (WHERE NOT w.capabilities ? 'task_types' OR w.capabilities -> 'task_types' ? t.task_type), t.task_type,
+            count(*) FILTER (WHERE NOT w.capabilities ? 'task_types' OR w.capabilities -> 'task_types' ? t.task_type),
+                t.task_type,
             CASE WHEN t.requires IS NOT NULL THEN format(', %s meet %s',
-                count(*) FILTER (WHERE shiftboss.meets(t.requires, w.capabilities, w.resource_limits)), t.requires) ELSE '' END)
+                count(*) FILTER (WHERE shiftboss.meets(t.requires, w.capabilities, w.resource_limits)), t.requires)
+                    ELSE '' END)
         INTO detail FROM public.workers w WHERE w.status = 'active' AND NOT shiftboss.ending(w);
         advice := coalesce((SELECT format('start a worker that is connected to %1$s: '
-                || 'shiftboss worker module:app --engine %1$s', substr(f, 8)) FROM jsonb_array_elements_text(t.requires -> 'features') f WHERE f LIKE 'engine:%' LIMIT 1),
+                || 'shiftboss worker module:app --engine %1$s', substr(f, 8))
+                    FROM jsonb_array_elements_text(t.requires -> 'features') f WHERE f LIKE 'engine:%' LIMIT 1),
             format('start a worker that has a handler for "%s" and serves queue "%s"', t.task_type, t.queue));
         RETURN NEXT;
-    ELSIF NOT EXISTS (SELECT FROM public.workers w WHERE w.status = 'active' AND NOT shiftboss.ending(w) AND NOT w.paused
+    ELSIF NOT EXISTS (SELECT FROM public.workers w WHERE w.status = 'active' AND NOT shiftboss.ending(w)
+        AND NOT w.paused
                       AND NOT w.draining AND shiftboss.capable(w, t.queue, t.task_type, t.requires)) THEN
         reason := 'paused'; v_found := true;
         detail := 'every worker that could run it is paused or draining';
@@ -352,13 +377,18 @@ BEGIN
         RETURN NEXT;
     END IF;
     IF NOT v_found THEN
-        SELECT count(*) INTO v_running FROM (SELECT FROM public.tasks x WHERE shiftboss.lane_of(x.queue, x.task_type, x.priority, x.tenant, x.requires)
+        SELECT count(*) INTO v_running
+            FROM (SELECT FROM public.tasks x
+            WHERE shiftboss.lane_of(x.queue, x.task_type, x.priority, x.tenant, x.requires)
             = shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires) AND x.status = 'Queued'
             AND x.hold IS NULL AND coalesce(x.run_at, x.created_at) < coalesce(t.run_at, t.created_at)
-            ORDER BY coalesce(x.run_at, x.created_at), x.id LIMIT 10001) x;  -- ordered like a claim, to use the claim's index
+            -- ordered like a claim, to use the claim's index
+            ORDER BY coalesce(x.run_at, x.created_at), x.id LIMIT 10001) x;
         reason := 'busy';
-        detail := format('%s older tasks of the same kind are ahead of it', CASE WHEN v_running > 10000 THEN 'over 10000' ELSE v_running::text END)
-            || coalesce('; ' || shiftboss.lane_says(shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires)), '');
+        detail := format('%s older tasks of the same kind are ahead of it', CASE WHEN v_running > 10000
+            THEN 'over 10000' ELSE v_running::text END)
+            || coalesce('; ' || shiftboss.lane_says(shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant,
+                t.requires)), '');
         advice := 'wait, add workers (shiftboss scale), or give it a higher priority';
         RETURN NEXT;
     END IF;

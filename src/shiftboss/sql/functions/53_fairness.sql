@@ -1,7 +1,7 @@
 -- Weights of tenants, and ageing of priorities.
 
--- Set the weight of a tenant relative to other waiting tenants: 2 gives twice the share of the default, 1. NULL restores the
--- default. Returns whether it changed.
+-- Set the weight of a tenant relative to other waiting tenants: 2 gives twice the share of the default, 1. NULL
+-- restores the default. Returns whether it changed.
 CREATE OR REPLACE FUNCTION shiftboss.set_tenant_weight(p_name text, p_weight double precision) RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -19,7 +19,8 @@ CREATE OR REPLACE FUNCTION shiftboss.set_ageing(p_every interval) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF p_every < interval '1 second' THEN
-        RAISE EXCEPTION 'the ageing interval % is shorter than a second', p_every USING ERRCODE = 'invalid_parameter_value',
+        RAISE EXCEPTION 'the ageing interval % is shorter than a second', p_every
+            USING ERRCODE = 'invalid_parameter_value',
             HINT = 'For example: SELECT shiftboss.set_ageing(''10 minutes'')';
     ELSIF p_every IS NULL THEN
         DELETE FROM shiftboss.settings WHERE key = 'ageing';
@@ -33,20 +34,25 @@ CREATE OR REPLACE FUNCTION shiftboss.ageing() RETURNS interval LANGUAGE sql STAB
 SET search_path = pg_catalog, pg_temp AS $$ SELECT value::interval FROM shiftboss.settings WHERE key = 'ageing' $$;
 
 -- The points that a task that became ready at p_ready has gained by p_now. Priorities end at 100.
-CREATE OR REPLACE FUNCTION shiftboss.gained(p_priority smallint, p_ready timestamptz, p_now timestamptz, p_every interval)
+CREATE OR REPLACE FUNCTION shiftboss.gained(p_priority smallint, p_ready timestamptz, p_now timestamptz,
+    p_every interval)
 RETURNS int LANGUAGE sql IMMUTABLE RETURN
     least(floor(extract(epoch FROM p_now - p_ready) / extract(epoch FROM p_every)), 100 - p_priority)::int;
 
--- The variant of shiftboss.claim for ageing priorities. Reads the first task of each lane with one index probe. If it has
--- gained points, the tasks of the lane that have waited as long are served at that priority, and the others at their own.
-CREATE OR REPLACE FUNCTION shiftboss.claim_aged(w public.workers, p_limit int, p_mark_lanes bigint[], p_mark_times timestamptz[],
+-- The variant of shiftboss.claim for ageing priorities. Reads the first task of each lane with one index probe. If it
+-- has gained points, the tasks of the lane that have waited as long are served at that priority, and the others at
+-- their own.
+CREATE OR REPLACE FUNCTION shiftboss.claim_aged(w public.workers, p_limit int, p_mark_lanes bigint[],
+    p_mark_times timestamptz[],
     p_lease interval, p_every interval)
 RETURNS TABLE (id uuid, lease bigint, task_type text, params jsonb, attempt int, max_attempts smallint, queue text,
-    priority smallint, tenant text, timeout interval, deadline timestamptz, created_at timestamptz, ready_at timestamptz,
+    priority smallint, tenant text, timeout interval, deadline timestamptz, created_at timestamptz,
+        ready_at timestamptz,
     started_at timestamptz, lane bigint, run_id uuid, metadata jsonb, crashes smallint)
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
 SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_material = off SET jit = off AS $$
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET enable_material = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     v_now timestamptz := shiftboss.now();
@@ -69,7 +75,8 @@ BEGIN
                 SELECT coalesce(t.run_at, t.created_at) AS ready_at FROM public.tasks t
                 WHERE shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires) = o.lane
                   AND t.status = 'Queued' AND t.hold IS NULL
-                  AND coalesce(t.run_at, t.created_at) >= o.mark AND coalesce(t.run_at, t.created_at) <= v_now - p_every
+                  AND coalesce(t.run_at, t.created_at) >= o.mark
+                      AND coalesce(t.run_at, t.created_at) <= v_now - p_every
                 ORDER BY coalesce(t.run_at, t.created_at), t.id LIMIT 1) h
             WHERE o.priority < 100
         )
@@ -79,7 +86,8 @@ BEGIN
         FROM aged a
         UNION ALL
         SELECT o.priority, array_agg(o.lane) FILTER (WHERE NOT o.limited),
-            array_agg(coalesce(o.tenant, '')) FILTER (WHERE NOT o.limited), array_agg(o.mark) FILTER (WHERE NOT o.limited),
+            array_agg(coalesce(o.tenant, '')) FILTER (WHERE NOT o.limited),
+                array_agg(o.mark) FILTER (WHERE NOT o.limited),
             array_agg(o.lane) FILTER (WHERE o.limited), NULL, v_now
         FROM open o GROUP BY o.priority
         ORDER BY 1 DESC, 6 NULLS LAST
@@ -93,9 +101,11 @@ BEGIN
                 v_locked := true;
             END IF;
             FOR narrow IN SELECT DISTINCT ON (l.lane) l.lane, l.queue, l.task_type,
-                    CASE WHEN level.ready_at IS NULL THEN p_limit ELSE (SELECT count(*) FROM (SELECT FROM public.tasks t
+                    CASE WHEN level.ready_at IS NULL THEN p_limit
+                        ELSE (SELECT count(*) FROM (SELECT FROM public.tasks t
                         WHERE shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires) = l.lane
-                          AND t.status = 'Queued' AND t.hold IS NULL AND coalesce(t.run_at, t.created_at) <= level.horizon
+                          AND t.status = 'Queued' AND t.hold IS NULL
+                              AND coalesce(t.run_at, t.created_at) <= level.horizon
                         ORDER BY coalesce(t.run_at, t.created_at), t.id LIMIT p_limit) o)::int END AS most
                 FROM shiftboss.lanes l WHERE l.lane = ANY (level.narrow)
             LOOP

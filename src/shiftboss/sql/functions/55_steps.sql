@@ -1,37 +1,41 @@
--- Durable steps. The result of a step is stored under the lease of its task; a later attempt reads it instead of running the
--- step again. A task that waits for a time, an event or a child task does not occupy a worker: it is Queued with a hold, outside
--- the claim's index, and its waits are rows of shiftboss.steps in state `waiting`.
+-- Durable steps. The result of a step is stored under the lease of its task; a later attempt reads it instead of
+-- running the step again. A task that waits for a time, an event or a child task does not occupy a worker: it is
+-- Queued with a hold, outside the claim's index, and its waits are rows of shiftboss.steps in state `waiting`.
 
 DROP FUNCTION IF EXISTS shiftboss.store_steps(uuid[], bigint[], text[], int[], double precision[], jsonb[]);
 
--- What a new attempt needs: the steps so far, the seconds that the attempt ran before it was suspended, and the maximum size
--- of a result. One row per task.
+-- What a new attempt needs: the steps so far, the seconds that the attempt ran before it was suspended, and the
+-- maximum size of a result. One row per task.
 CREATE OR REPLACE FUNCTION shiftboss.load_steps(p_ids uuid[])
 RETURNS TABLE (id uuid, steps json, ran double precision, most int, version text)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
     SELECT t.id,
-        (SELECT json_agg(json_build_array(s.kind, s.name, s.ordinal, s.state, s.result, s.child_id) ORDER BY s.started_at)
+        (SELECT json_agg(json_build_array(s.kind, s.name, s.ordinal, s.state, s.result, s.child_id)
+            ORDER BY s.started_at)
          FROM shiftboss.steps s WHERE s.task_id = t.id AND s.ordinal > 0),
         (SELECT coalesce(sum(extract(epoch FROM a.ended_at - a.started_at)), 0)::double precision
          FROM shiftboss.past_attempts a
          WHERE a.task_id = t.id AND a.outcome = 'suspended' AND a.attempt = t.attempts + 1
-           AND a.ended_at >= (SELECT min(s.started_at) FROM shiftboss.steps s WHERE s.task_id = t.id)),  -- excludes time before a retry
+           -- excludes time before a retry
+           AND a.ended_at >= (SELECT min(s.started_at) FROM shiftboss.steps s WHERE s.task_id = t.id)),
         shiftboss.payload_limit(), t.requires #>> ARRAY['version', t.task_type, '0']
     FROM public.tasks t WHERE t.id = ANY (p_ids)
 $$;
 
--- Pin tasks that start to store steps to the version of their worker, in `requires`. A pinned task keeps its version. Returns
--- the ids whose lease was stale.
+-- Pin tasks that start to store steps to the version of their worker, in `requires`. A pinned task keeps its version.
+-- Returns the ids whose lease was stale.
 CREATE OR REPLACE FUNCTION shiftboss.pin_version(p_ids uuid[], p_leases bigint[], p_versions text[]) RETURNS uuid[]
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_material = off SET jit = off AS $$
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET enable_material = off SET jit = off AS $$
 BEGIN
     UPDATE public.tasks t SET updated_at = shiftboss.now(), requires = coalesce(t.requires, '{}')
         || jsonb_build_object('version', jsonb_build_object(t.task_type, jsonb_build_array(u.version)))
     FROM (SELECT * FROM unnest(p_ids, p_leases, p_versions) u (id, lease, version) ORDER BY id) u
-    WHERE t.id = ANY (ARRAY[u.id]) AND t.lease = u.lease AND t.status COLLATE "C" = 'In Progress' AND t.requires -> 'version' IS NULL;
+    WHERE t.id = ANY (ARRAY[u.id]) AND t.lease = u.lease AND t.status COLLATE "C" = 'In Progress'
+        AND t.requires -> 'version' IS NULL;
     RETURN shiftboss.stale(p_ids, p_leases, 'In Progress', NULL);
 END $$;
 
@@ -42,14 +46,15 @@ SET search_path = pg_catalog, pg_temp AS $$
         AND NOT shiftboss.ending(w) AND w.capabilities -> 'versions' @> (p_requires -> 'version'))
 $$;
 
--- Store the results of steps of many tasks. Row locks serialise this with everything that ends an attempt: nothing is stored
--- under an expired lease. Returns the ids whose lease was stale. Repeating a call is harmless. p_also contains data that
--- extensions write in the same transaction, such as the cost of a call: see also_with_steps.
+-- Store the results of steps of many tasks. Row locks serialise this with everything that ends an attempt: nothing is
+-- stored under an expired lease. Returns the ids whose lease was stale. Repeating a call is harmless. p_also contains
+-- data that extensions write in the same transaction, such as the cost of a call: see also_with_steps.
 CREATE OR REPLACE FUNCTION shiftboss.store_steps(p_ids uuid[], p_leases bigint[], p_names text[], p_ordinals int[],
     p_seconds double precision[], p_results jsonb[], p_also jsonb[] DEFAULT NULL) RETURNS uuid[]
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
 SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_material = off SET jit = off AS $$
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET enable_material = off SET jit = off AS $$
 DECLARE
     v_now timestamptz := shiftboss.now();
     v_done int;
@@ -70,17 +75,20 @@ BEGIN
     IF p_also IS NOT NULL THEN
         PERFORM shiftboss.also_with_steps(p_also);
     END IF;
-    RETURN CASE WHEN v_done = cardinality(p_ids) THEN '{}' ELSE shiftboss.stale(p_ids, p_leases, 'In Progress', NULL) END;
+    RETURN CASE WHEN v_done = cardinality(p_ids) THEN '{}'
+        ELSE shiftboss.stale(p_ids, p_leases, 'In Progress', NULL) END;
 END $$;
 
--- Write the data of extensions that comes with steps: {"ai_calls": [...]} is passed to shiftboss.with_step_ai_calls(jsonb) of
--- the extension. This happens even if the lease is stale, because the cost was incurred.
+-- Write the data of extensions that comes with steps: {"ai_calls": [...]} is passed to
+-- shiftboss.with_step_ai_calls(jsonb) of the extension. This happens even if the lease is stale, because the cost was
+-- incurred.
 CREATE OR REPLACE FUNCTION shiftboss.also_with_steps(p_also jsonb[]) RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v record;
 BEGIN
-    FOR v IN SELECT k.key, jsonb_agg(e.value) AS given FROM unnest(p_also) a, jsonb_each(a) k, jsonb_array_elements(k.value) e
+    FOR v IN SELECT k.key, jsonb_agg(e.value) AS given FROM unnest(p_also) a, jsonb_each(a) k,
+        jsonb_array_elements(k.value) e
              GROUP BY k.key ORDER BY k.key LOOP
         IF to_regprocedure(format('shiftboss.%I(jsonb)', 'with_step_' || v.key)) IS NULL THEN
             RAISE EXCEPTION 'no extension stores "%" with a step', v.key USING ERRCODE = 'invalid_parameter_value',
@@ -90,14 +98,16 @@ BEGIN
     END LOOP;
 END $$;
 
--- Suspend tasks that have to wait, without spending an attempt. p_waits is a JSON array for each task, of objects with kind
--- (sleep, event, child), name, ordinal and, depending on the kind, seconds (the maximum wait), key (of the event), question
--- and schema (of an event that is a person's answer), and task (the child, as for shiftboss.enqueue). The task continues when
--- all waits have ended. An existing wait keeps its time, question and child. Returns the ids whose lease was stale.
+-- Suspend tasks that have to wait, without spending an attempt. p_waits is a JSON array for each task, of objects with
+-- kind (sleep, event, child), name, ordinal and, depending on the kind, seconds (the maximum wait), key (of the
+-- event), question and schema (of an event that is a person's answer), and task (the child, as for shiftboss.enqueue).
+-- The task continues when all waits have ended. An existing wait keeps its time, question and child. Returns the ids
+-- whose lease was stale.
 CREATE OR REPLACE FUNCTION shiftboss.suspend(p_ids uuid[], p_leases bigint[], p_waits jsonb[]) RETURNS uuid[]
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_material = off SET jit = off AS $$
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET enable_material = off SET jit = off AS $$
 DECLARE
     v_now timestamptz := shiftboss.now();
     v_done int;
@@ -120,13 +130,15 @@ BEGIN
         INSERT INTO shiftboss.steps (task_id, kind, name, ordinal, state, attempt, lease, started_at, until, event_key,
             question, schema)
         SELECT r.id, w ->> 'kind', w ->> 'name', (w ->> 'ordinal')::int, 'waiting', r.attempt, r.lease, v_now,
-            v_now + make_interval(secs => (w ->> 'seconds')::double precision), w ->> 'key', w ->> 'question', w -> 'schema'
+            v_now + make_interval(secs => (w ->> 'seconds')::double precision), w ->> 'key', w ->> 'question',
+                w -> 'schema'
         FROM report r, jsonb_array_elements(r.waits) w WHERE r.next = 'Queued'
         ON CONFLICT DO NOTHING
     ), ended AS (
         UPDATE public.tasks t SET
             status = r.next, hold = CASE WHEN r.next = 'Queued' THEN r.waits -> 0 ->> 'kind' END,
-            worker_id = CASE WHEN r.next = 'Queued' THEN NULL ELSE t.worker_id END, lease = NULL, lease_expires_at = NULL,
+            worker_id = CASE WHEN r.next = 'Queued' THEN NULL ELSE t.worker_id END, lease = NULL,
+                lease_expires_at = NULL,
             generation_started_at = CASE WHEN r.next = 'Queued' THEN NULL ELSE t.generation_started_at END,
             generation_processed_at = CASE WHEN r.next = 'Queued' THEN NULL ELSE v_now END,
             wait_reason = NULL, updated_at = v_now
@@ -143,13 +155,15 @@ BEGIN
     PERFORM shiftboss.match_events(v_held);
     PERFORM shiftboss.go_on(v_held);
     PERFORM shiftboss.after_end(v_parents, v_awaited, v_types, v_keys);
-    RETURN CASE WHEN v_done = cardinality(p_ids) THEN '{}' ELSE shiftboss.stale(p_ids, p_leases, NULL, '{suspended}') END;
+    RETURN CASE WHEN v_done = cardinality(p_ids) THEN '{}'
+        ELSE shiftboss.stale(p_ids, p_leases, NULL, '{suspended}') END;
 END $$;
 
 -- Enqueue the children that these tasks start to wait for, unless the wait already has a child.
 CREATE OR REPLACE FUNCTION shiftboss.start_children(p_held uuid[], p_ids uuid[], p_waits jsonb[]) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_material = off SET jit = off AS $$
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET enable_material = off SET jit = off AS $$
 DECLARE
     w record;
     v_child uuid;
@@ -173,10 +187,12 @@ BEGIN
     END LOOP;
 END $$;
 
--- These tasks and, recursively, the children that they created and wait for, except those that other tasks wait for too.
+-- These tasks and, recursively, the children that they created and wait for, except those that other tasks wait for
+-- too.
 CREATE OR REPLACE FUNCTION shiftboss.with_children(p_ids uuid[]) RETURNS uuid[] LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_material = off SET jit = off AS $$
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET enable_material = off SET jit = off AS $$
     WITH RECURSIVE below (id) AS (
         SELECT unnest(p_ids)
         UNION
@@ -192,14 +208,15 @@ SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SE
     SELECT array_agg(id) FROM below
 $$;
 
--- Continue suspended tasks that have no waits left. The caller has locked the tasks before it read their waits: if two sessions
--- end the last two waits of a task, the second one sees the change of the first. All tasks are updated, for callers at
--- REPEATABLE READ. A task that continues comes first in its lane, because it has already started; its run_at says so without
--- making it look older than it is. It was counted against its rate when it started, so the bucket gets a token back for
--- the next claim.
+-- Continue suspended tasks that have no waits left. The caller has locked the tasks before it read their waits: if two
+-- sessions end the last two waits of a task, the second one sees the change of the first. All tasks are updated, for
+-- callers at REPEATABLE READ. A task that continues comes first in its lane, because it has already started; its
+-- run_at says so without making it look older than it is. It was counted against its rate when it started, so the
+-- bucket gets a token back for the next claim.
 CREATE OR REPLACE FUNCTION shiftboss.go_on(p_ids uuid[]) RETURNS int LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_material = off SET jit = off AS $$
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET enable_material = off SET jit = off AS $$
 DECLARE
     v_now timestamptz := shiftboss.now();
     v_queues text[];
@@ -222,7 +239,8 @@ BEGIN
     ), written AS (
         UPDATE public.tasks t SET hold = CASE WHEN l.waits THEN t.hold END, updated_at = v_now,
             run_at = CASE WHEN l.waits THEN t.run_at ELSE least(v_now, h.ready_at - interval '1 microsecond') END
-        FROM looked l LEFT JOIN heads h USING (lane) WHERE t.id = ANY (ARRAY[l.id]) AND t.status COLLATE "C" = 'Queued' AND t.hold IN ('sleep', 'event', 'child')
+        FROM looked l LEFT JOIN heads h USING (lane) WHERE t.id = ANY (ARRAY[l.id])
+            AND t.status COLLATE "C" = 'Queued' AND t.hold IN ('sleep', 'event', 'child')
         RETURNING t.queue, t.task_type, t.hold)
     SELECT array_agg(queue), array_agg(task_type) INTO v_queues, v_types FROM written WHERE hold IS NULL;
     IF v_queues IS NULL THEN
@@ -242,7 +260,8 @@ END $$;
 -- End the waits for children that have ended or were deleted.
 CREATE OR REPLACE FUNCTION shiftboss.end_waits(p_children uuid[]) RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_material = off SET jit = off AS $$
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET enable_material = off SET jit = off AS $$
 DECLARE
     v_now timestamptz := shiftboss.now();
     v_ids uuid[] := ARRAY(SELECT DISTINCT s.task_id FROM shiftboss.steps s
@@ -261,11 +280,12 @@ BEGIN
     PERFORM shiftboss.go_on(v_ids);
 END $$;
 
--- End waits that are due, and deliver events that their sender could not. The leader calls this several times a second. Skips
--- tasks that another session has locked. Returns how many tasks continue.
+-- End waits that are due, and deliver events that their sender could not. The leader calls this several times a
+-- second. Skips tasks that another session has locked. Returns how many tasks continue.
 CREATE OR REPLACE FUNCTION shiftboss.wake_due(p_limit int DEFAULT 1000) RETURNS int LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_material = off SET jit = off AS $$
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET enable_material = off SET jit = off AS $$
 DECLARE
     v_now timestamptz := shiftboss.now();
     v_due uuid[];
@@ -285,7 +305,8 @@ END $$;
 -- Quote a word for a shell.
 CREATE OR REPLACE FUNCTION shiftboss.shell_word(p_text text) RETURNS text LANGUAGE sql IMMUTABLE
 SET search_path = pg_catalog, pg_temp AS $$
-    SELECT CASE WHEN p_text ~ '^[A-Za-z0-9_.:/@-]+$' THEN p_text ELSE '''' || replace(p_text, '''', '''\''''') || '''' END
+    SELECT CASE WHEN p_text ~ '^[A-Za-z0-9_.:/@-]+$' THEN p_text ELSE '''' || replace(p_text, '''', '''\''''')
+        || '''' END
 $$;
 
 -- The waits of a suspended task, for `why`.
@@ -295,24 +316,31 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
             WHEN s.kind = 'event' THEN 'waits for an event' ELSE 'waits for a task' END,
         CASE WHEN s.question IS NOT NULL THEN s.question || coalesce(', until ' || s.until, ', without a time limit')
             WHEN s.kind = 'sleep' THEN format('%s: until %s', s.name, s.until)
-            WHEN s.kind = 'event' THEN format('event "%s"%s', s.event_key, coalesce(', until ' || s.until, ', without a time limit'))
+            WHEN s.kind = 'event'
+                THEN format('event "%s"%s', s.event_key, coalesce(', until ' || s.until, ', without a time limit'))
             ELSE format('task %s, which is %s%s', s.child_id,
-                coalesce((SELECT c.status FROM public.tasks c WHERE c.id = s.child_id), 'gone'), coalesce(', until ' || s.until, '')) END,
+                coalesce((SELECT c.status FROM public.tasks c WHERE c.id = s.child_id), 'gone'),
+                    coalesce(', until ' || s.until, '')) END,
         CASE WHEN s.question IS NOT NULL THEN format('shiftboss approvals answer %s --step %s', p_id,
                 shiftboss.shell_word(s.name || CASE WHEN s.ordinal > 1 THEN '#' || s.ordinal ELSE '' END))
             WHEN s.kind = 'sleep' THEN 'wait, or cancel it: shiftboss tasks cancel ' || p_id
-            WHEN s.kind = 'event' THEN format('shiftboss events send %s --task %s', shiftboss.shell_word(s.event_key), p_id)
+            WHEN s.kind = 'event' THEN format('shiftboss events send %s --task %s', shiftboss.shell_word(s.event_key),
+                p_id)
             ELSE 'shiftboss why ' || s.child_id END
-    FROM shiftboss.steps s WHERE s.task_id = p_id AND s.state = 'waiting' ORDER BY s.started_at, s.name, s.ordinal LIMIT 10
+    FROM shiftboss.steps s WHERE s.task_id = p_id AND s.state = 'waiting' ORDER BY s.started_at, s.name, s.ordinal
+        LIMIT 10
 $$;
 
--- Delete steps of tasks that are retried: those without a result, such as waits that timed out and children that failed; with
--- p_from (a name, or name#ordinal) that step and all later ones; with p_restart all. The task does not receive the events of
--- these waits again: retrying from a wait asks for a new answer. Their rows are kept with a negative ordinal.
+-- Delete steps of tasks that are retried: those without a result, such as waits that timed out and children that
+-- failed; with p_from (a name, or name#ordinal) that step and all later ones; with p_restart all. The task does not
+-- receive the events of these waits again: retrying from a wait asks for a new answer. Their rows are kept with a
+-- negative ordinal.
 DROP FUNCTION IF EXISTS shiftboss.forget_steps(uuid[], text);  -- had one parameter fewer
-CREATE OR REPLACE FUNCTION shiftboss.forget_steps(p_ids uuid[], p_from text, p_restart boolean) RETURNS void LANGUAGE plpgsql
+CREATE OR REPLACE FUNCTION shiftboss.forget_steps(p_ids uuid[], p_from text, p_restart boolean) RETURNS void
+LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_material = off SET jit = off AS $$
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET enable_material = off SET jit = off AS $$
 DECLARE
     v_missing uuid;
 BEGIN
@@ -323,7 +351,8 @@ BEGIN
         RETURN;
     END IF;
     SELECT i INTO v_missing FROM unnest(p_ids) i WHERE NOT EXISTS (
-        SELECT FROM shiftboss.steps s WHERE s.task_id = i AND s.ordinal > 0 AND p_from IN (s.name, s.name || '#' || s.ordinal)) LIMIT 1;
+        SELECT FROM shiftboss.steps s WHERE s.task_id = i AND s.ordinal > 0
+            AND p_from IN (s.name, s.name || '#' || s.ordinal)) LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION 'task % has no step "%"', v_missing, p_from USING ERRCODE = 'no_data_found',
             HINT = format('`shiftboss tasks steps %s` lists its steps; without --from the task continues after them.',
@@ -332,7 +361,8 @@ BEGIN
     WITH late AS MATERIALIZED (
         SELECT s.task_id, s.kind, s.name, s.ordinal, s.event_id,
             (SELECT least(min(o.ordinal), 0) FROM shiftboss.steps o WHERE o.task_id = s.task_id AND o.kind = s.kind
-                AND o.name = s.name) - row_number() OVER (PARTITION BY s.task_id, s.kind, s.name ORDER BY s.ordinal) AS below
+                AND o.name = s.name) - row_number() OVER (PARTITION BY s.task_id, s.kind, s.name
+                    ORDER BY s.ordinal) AS below
         FROM shiftboss.steps s JOIN (
             SELECT f.task_id, min(f.started_at) AS started_at FROM shiftboss.steps f
             WHERE f.task_id = ANY (p_ids) AND f.ordinal > 0 AND p_from IN (f.name, f.name || '#' || f.ordinal)

@@ -1,5 +1,5 @@
--- Events. An event wakes every task that waits for its key, and is kept for tasks that start to wait later. A task receives an
--- event at most once.
+-- Events. An event wakes every task that waits for its key, and is kept for tasks that start to wait later. A task
+-- receives an event at most once.
 
 -- Set how long events are kept by default.
 CREATE OR REPLACE FUNCTION shiftboss.set_event_retention(p_keep interval) RETURNS void LANGUAGE sql
@@ -8,12 +8,13 @@ SET search_path = pg_catalog, pg_temp AS $$
     ON CONFLICT (key) DO UPDATE SET value = excluded.value
 $$;
 
--- Send an event in the caller's transaction. p_task limits it to one task. With p_id, a repeated call has no effect. Returns
--- how many waits it ended. Waits that this transaction cannot see end within a second of its commit.
+-- Send an event in the caller's transaction. p_task limits it to one task. With p_id, a repeated call has no effect.
+-- Returns how many waits it ended. Waits that this transaction cannot see end within a second of its commit.
 CREATE OR REPLACE FUNCTION shiftboss.send_event(p_key text, p_payload jsonb DEFAULT NULL, p_task uuid DEFAULT NULL,
     p_id uuid DEFAULT NULL, p_keep interval DEFAULT NULL) RETURNS int LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_material = off SET jit = off AS $$
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET enable_material = off SET jit = off AS $$
 DECLARE
     v_now timestamptz := shiftboss.now();
     v_id uuid;
@@ -22,7 +23,8 @@ BEGIN
         RAISE EXCEPTION 'the key of an event must have 1 to 1000 bytes' USING ERRCODE = 'invalid_parameter_value',
             HINT = 'For example: SELECT shiftboss.send_event(''order 17 paid'', ''{"by": "card"}'')';
     ELSIF pg_column_size(p_payload) > shiftboss.payload_limit() THEN
-        RAISE EXCEPTION 'a payload of % bytes exceeds the limit of % bytes', pg_column_size(p_payload), shiftboss.payload_limit()
+        RAISE EXCEPTION 'a payload of % bytes exceeds the limit of % bytes', pg_column_size(p_payload),
+            shiftboss.payload_limit()
             USING ERRCODE = 'program_limit_exceeded', HINT = 'Store the payload elsewhere and send a reference.';
     END IF;
     INSERT INTO shiftboss.sent_events (id, key, payload, task_id, sent_at, expires_at)
@@ -39,7 +41,8 @@ END $$;
 CREATE OR REPLACE FUNCTION shiftboss.deliver_events(p_events uuid[], p_skip_locked boolean DEFAULT false) RETURNS int
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_material = off SET jit = off AS $$
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET enable_material = off SET jit = off AS $$
 DECLARE
     v_ids uuid[];
     v_count int;
@@ -63,12 +66,14 @@ BEGIN
     RETURN v_count;
 END $$;
 
--- Give each open wait of these tasks the oldest event with its key that the task has not received. The caller has locked the
--- tasks. Waits are processed one by one, so that each sees what the previous one has taken. Waits are found by task: the state
--- is compared in another collation, so that the planner cannot use the index on event waits of all tasks.
+-- Give each open wait of these tasks the oldest event with its key that the task has not received. The caller has
+-- locked the tasks. Waits are processed one by one, so that each sees what the previous one has taken. Waits are found
+-- by task: the state is compared in another collation, so that the planner cannot use the index on event waits of all
+-- tasks.
 CREATE OR REPLACE FUNCTION shiftboss.match_events(p_ids uuid[]) RETURNS int LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_material = off SET jit = off AS $$
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET enable_material = off SET jit = off AS $$
 DECLARE
     v_now timestamptz := shiftboss.now();
     v_count int := 0;
@@ -91,11 +96,12 @@ BEGIN
     RETURN v_count;
 END $$;
 
--- Deliver events whose sender and waiter ran concurrently and could not see each other. Such a transaction has ended within a
--- minute, so each event is checked for that long.
+-- Deliver events whose sender and waiter ran concurrently and could not see each other. Such a transaction has ended
+-- within a minute, so each event is checked for that long.
 CREATE OR REPLACE FUNCTION shiftboss.sweep_events(p_limit int) RETURNS int LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_material = off SET jit = off AS $$
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET enable_material = off SET jit = off AS $$
 DECLARE
     v_now timestamptz := shiftboss.now();
     v_events uuid[] := ARRAY(SELECT e.id FROM shiftboss.sent_events e WHERE e.swept_at IS NULL ORDER BY e.sent_at
@@ -117,12 +123,16 @@ CREATE OR REPLACE FUNCTION shiftboss.tidy_steps(p_limit int DEFAULT 10000) RETUR
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 BEGIN
     DELETE FROM shiftboss.sent_events WHERE id IN (SELECT id FROM shiftboss.sent_events
-        WHERE expires_at <= shiftboss.now() AND (swept_at IS NOT NULL OR expires_at <= shiftboss.now() - interval '1 hour')
+        WHERE expires_at <= shiftboss.now()
+            AND (swept_at IS NOT NULL OR expires_at <= shiftboss.now() - interval '1 hour')
         ORDER BY expires_at LIMIT p_limit);
     DELETE FROM shiftboss.steps s WHERE s.ctid = ANY (ARRAY(
-        SELECT x.ctid FROM shiftboss.steps x WHERE NOT EXISTS (SELECT FROM public.tasks t WHERE t.id = x.task_id) LIMIT p_limit));
+        SELECT x.ctid FROM shiftboss.steps x WHERE NOT EXISTS (SELECT FROM public.tasks t WHERE t.id = x.task_id)
+            LIMIT p_limit));
     DELETE FROM shiftboss.parts p WHERE p.ctid = ANY (ARRAY(
-        SELECT x.ctid FROM shiftboss.parts x WHERE NOT EXISTS (SELECT FROM public.tasks t WHERE t.id = x.task_id) LIMIT p_limit));
+        SELECT x.ctid FROM shiftboss.parts x WHERE NOT EXISTS (SELECT FROM public.tasks t WHERE t.id = x.task_id)
+            LIMIT p_limit));
     DELETE FROM shiftboss.task_logs l WHERE l.ctid = ANY (ARRAY(
-        SELECT x.ctid FROM shiftboss.task_logs x WHERE NOT EXISTS (SELECT FROM public.tasks t WHERE t.id = x.task_id) LIMIT p_limit));
+        SELECT x.ctid FROM shiftboss.task_logs x WHERE NOT EXISTS (SELECT FROM public.tasks t WHERE t.id = x.task_id)
+            LIMIT p_limit));
 END $$;

@@ -1,12 +1,13 @@
 -- Logs of tasks. No row of `tasks` is locked, so that a task that logs a lot delays neither its report nor any claim.
 
--- Append lines in the given order, except those of deleted tasks. The logs of the tasks in p_ended, which have ended an
--- attempt or logged much, are trimmed to their maximum size.
+-- Append lines in the given order, except those of deleted tasks. The logs of the tasks in p_ended, which have ended
+-- an attempt or logged much, are trimmed to their maximum size.
 CREATE OR REPLACE FUNCTION shiftboss.append_logs(p_ids uuid[], p_attempts int[], p_steps text[], p_at timestamptz[],
     p_levels int[], p_loggers text[], p_messages text[], p_dropped int[], p_ended uuid[] DEFAULT '{}') RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_material = off SET jit = off AS $$
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET enable_material = off SET jit = off AS $$
 BEGIN
     INSERT INTO shiftboss.task_logs (task_id, attempt, step, at, level, logger, message, dropped)
     SELECT u.id, u.attempt, u.step, u.at, u.level, u.logger, u.message, u.dropped
@@ -17,7 +18,8 @@ BEGIN
     PERFORM shiftboss.trim_logs(i) FROM unnest(p_ended) i;
 END $$;
 
--- Keep the latest lines of a task: max_log_lines in shiftboss.settings, by default 5000. One row says how many were deleted.
+-- Keep the latest lines of a task: max_log_lines in shiftboss.settings, by default 5000. One row says how many were
+-- deleted.
 CREATE OR REPLACE FUNCTION shiftboss.trim_logs(p_id uuid) RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$

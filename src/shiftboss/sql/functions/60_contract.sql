@@ -36,7 +36,8 @@ BEGIN
         RETURN NULL;
     END IF;
     IF t.lease IS NULL THEN  -- set to In Progress by hand: it gets a lease now
-        UPDATE public.tasks SET lease = shiftboss.lease_of(id, shiftboss.lease_salt()) WHERE id = p_id RETURNING * INTO t;
+        UPDATE public.tasks SET lease = shiftboss.lease_of(id, shiftboss.lease_salt()) WHERE id = p_id RETURNING *
+            INTO t;
     END IF;
     RETURN t.lease;
 END $$;
@@ -46,7 +47,8 @@ CREATE OR REPLACE FUNCTION shiftboss.count_external(p_id uuid, p_completed int, 
 SET search_path = pg_catalog, pg_temp AS $$
     SELECT shiftboss.count_work(t.last_worker_id, jsonb_build_array(jsonb_build_object(
         'queue', t.queue, 'task_type', t.task_type, 'completed', p_completed, 'failed', p_failed,
-        'seconds', greatest(extract(epoch FROM shiftboss.now() - coalesce(t.generation_started_at, shiftboss.now())), 0))))
+        'seconds', greatest(extract(epoch FROM shiftboss.now() - coalesce(t.generation_started_at, shiftboss.now())),
+            0))))
     FROM public.tasks t WHERE t.id = p_id AND t.last_worker_id IS NOT NULL
 $$;
 
@@ -72,18 +74,21 @@ BEGIN
     END IF;
 END $$;
 
--- Requeue the tasks of failed workers, and return their number. Tasks without attempts left become Failed and do not count.
+-- Requeue the tasks of failed workers, and return their number. Tasks without attempts left become Failed and do not
+-- count.
 CREATE OR REPLACE FUNCTION public.func_reset_orphaned_tasks(failed_worker_ids text[]) RETURNS int
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 DECLARE
-    v_ids uuid[] := ARRAY(SELECT id FROM public.tasks WHERE status = 'In Progress' AND worker_id = ANY (failed_worker_ids)
+    v_ids uuid[] := ARRAY(SELECT id FROM public.tasks WHERE status = 'In Progress'
+        AND worker_id = ANY (failed_worker_ids)
         ORDER BY id FOR NO KEY UPDATE);
 BEGIN
     PERFORM shiftboss.lose_worker(coalesce(failed_worker_ids, '{}'), 'lost', 'its worker failed');
     RETURN (SELECT count(*) FROM public.tasks WHERE id = ANY (v_ids) AND status COLLATE "C" = 'Queued');
 END $$;
 
-CREATE OR REPLACE FUNCTION public.func_update_worker_heartbeat(worker_id_param text, vram_total_mb_param int DEFAULT NULL,
+CREATE OR REPLACE FUNCTION public.func_update_worker_heartbeat(worker_id_param text,
+    vram_total_mb_param int DEFAULT NULL,
     vram_used_mb_param int DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN

@@ -1,6 +1,6 @@
--- Supervised slots. The process of a slot writes only its own row, and only the states starting, healthy and stopping. Others
--- write crashed and failed. The setting `shiftboss.writer` names the component that writes (empty: a supervisor, the leader or a
--- person). The triggers below enforce this for all clients, including plain SQL.
+-- Supervised slots. The process of a slot writes only its own row, and only the states starting, healthy and stopping.
+-- Others write crashed and failed. The setting `shiftboss.writer` names the component that writes (empty: a
+-- supervisor, the leader or a person). The triggers below enforce this for all clients, including plain SQL.
 
 CREATE OR REPLACE FUNCTION shiftboss.may_become(p_from text, p_to text) RETURNS boolean LANGUAGE sql IMMUTABLE RETURN
     p_from = p_to OR (p_from, p_to) IN (('starting', 'healthy'), ('starting', 'crashed'),
@@ -20,12 +20,14 @@ BEGIN
         RETURN OLD;
     END IF;
     IF v_writer IS NOT NULL AND NEW.status IN ('crashed', 'failed') THEN
-        RAISE EXCEPTION 'a worker may not set its own status to %', NEW.status USING ERRCODE = 'insufficient_privilege',
+        RAISE EXCEPTION 'a worker may not set its own status to %', NEW.status
+            USING ERRCODE = 'insufficient_privilege',
             HINT = 'A worker may set starting, healthy and stopping.';
     END IF;
     IF TG_OP = 'INSERT' THEN
         IF NEW.status <> 'starting' THEN
-            RAISE EXCEPTION 'the first status of a worker must be starting, not %', NEW.status USING ERRCODE = 'check_violation';
+            RAISE EXCEPTION 'the first status of a worker must be starting, not %', NEW.status
+                USING ERRCODE = 'check_violation';
         END IF;
         NEW.queue := coalesce(NEW.queue, substring(NEW.component FROM '^worker:(.+):[0-9]+$'));
         RETURN NEW;
@@ -55,7 +57,8 @@ BEGIN
     RETURN NEW;
 END $$;
 
--- Runs after a change: logs an event, updates the totals, and copies the pause flag to the registry, where claims read it.
+-- Runs after a change: logs an event, updates the totals, and copies the pause flag to the registry, where claims read
+-- it.
 CREATE OR REPLACE FUNCTION shiftboss.tell_health() RETURNS trigger LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -67,7 +70,8 @@ BEGIN
     END IF;
     IF TG_OP = 'INSERT' THEN
         UPDATE public.workers SET paused = v_paused WHERE id = NEW.member_id AND paused <> v_paused;
-        PERFORM shiftboss.note('slot.starting', NEW.member_id, NEW.component, NULL, jsonb_build_object('host', NEW.host));
+        PERFORM shiftboss.note('slot.starting', NEW.member_id, NEW.component, NULL,
+            jsonb_build_object('host', NEW.host));
         RETURN NULL;
     END IF;
     IF NEW.status <> OLD.status AND NEW.status <> 'starting' THEN
@@ -83,7 +87,8 @@ BEGIN
     IF v_paused <> shiftboss.flag(OLD.details_json -> 'paused') THEN
         UPDATE public.workers SET paused = v_paused WHERE id = NEW.member_id;
         PERFORM pg_notify('shiftboss_orders', coalesce(NEW.member_id, NEW.component));
-        PERFORM shiftboss.note(CASE WHEN v_paused THEN 'slot.paused' ELSE 'slot.resumed' END, NEW.member_id, NEW.component);
+        PERFORM shiftboss.note(CASE WHEN v_paused THEN 'slot.paused' ELSE 'slot.resumed' END, NEW.member_id,
+            NEW.component);
     END IF;
     IF NEW.restart_ordered AND NOT OLD.restart_ordered THEN
         PERFORM shiftboss.note('slot.restart_ordered', NEW.member_id, NEW.component);
@@ -136,9 +141,11 @@ BEGIN
     IF h.status IN ('healthy', 'stopping') THEN
         DELETE FROM public.health WHERE component = p_component;
     END IF;
-    INSERT INTO public.health AS x (component, pid, status, details_json, process, restart_count, last_restart, created_at,
+    INSERT INTO public.health AS x (component, pid, status, details_json, process, restart_count, last_restart,
+        created_at,
         queue, host, member_id, restarts)
-    VALUES (p_component, p_pid, p_status, nullif(coalesce(h.details_json, '{}') || coalesce(p_details, '{}'), '{}'), p_process,
+    VALUES (p_component, p_pid, p_status, nullif(coalesce(h.details_json, '{}') || coalesce(p_details, '{}'), '{}'),
+        p_process,
         coalesce(h.restart_count, 0), h.last_restart, coalesce(h.created_at, shiftboss.epoch()), h.queue,
         coalesce(h.host, p_host), h.member_id, coalesce(h.restarts, '{}'))
     ON CONFLICT (component) DO UPDATE SET status = excluded.status, pid = excluded.pid, last_seen = shiftboss.epoch(),
@@ -148,7 +155,8 @@ END $$;
 
 -- Record a heartbeat. Returns no row if the slot does not exist or belongs to another process than p_pid.
 CREATE OR REPLACE FUNCTION shiftboss.update_heartbeat(p_component text, p_status text DEFAULT 'healthy',
-    p_current_job uuid DEFAULT NULL, p_keep_job boolean DEFAULT false, p_pid int DEFAULT NULL, p_details jsonb DEFAULT NULL,
+    p_current_job uuid DEFAULT NULL, p_keep_job boolean DEFAULT false, p_pid int DEFAULT NULL,
+        p_details jsonb DEFAULT NULL,
     p_by text DEFAULT NULL) RETURNS TABLE (status text, paused boolean) LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -156,7 +164,8 @@ BEGIN
     PERFORM shiftboss.write_as(p_by);
     RETURN QUERY UPDATE public.health h SET last_seen = shiftboss.epoch(), status = p_status,
         current_job = CASE WHEN p_keep_job THEN h.current_job ELSE p_current_job END,
-        details_json = CASE WHEN p_details IS NULL THEN h.details_json ELSE coalesce(h.details_json, '{}') || p_details END
+        details_json = CASE WHEN p_details IS NULL THEN h.details_json ELSE coalesce(h.details_json, '{}')
+            || p_details END
     WHERE h.component = p_component AND (p_pid IS NULL OR h.pid = p_pid)
     RETURNING h.status, shiftboss.flag(h.details_json -> 'paused');
     PERFORM shiftboss.write_as(NULL);
@@ -179,7 +188,8 @@ BEGIN
 END $$;
 
 -- Record which process runs in a slot, as soon as it is started.
-CREATE OR REPLACE FUNCTION shiftboss.name_process(p_component text, p_pid int, p_process text) RETURNS void LANGUAGE sql
+CREATE OR REPLACE FUNCTION shiftboss.name_process(p_component text, p_pid int, p_process text) RETURNS void
+LANGUAGE sql
 SET search_path = pg_catalog, pg_temp AS $$
     UPDATE public.health SET pid = p_pid, process = p_process
     WHERE component = p_component AND status NOT IN ('crashed', 'failed')
@@ -205,7 +215,8 @@ DECLARE
 BEGIN
     UPDATE public.health SET restart_count = restart_count + 1, last_restart = shiftboss.epoch(),
         restarts = (restarts || shiftboss.epoch())[greatest(cardinality(restarts) - 98, 1):]
-    WHERE component = p_component AND status <> 'failed' AND (p_after IS NULL OR restart_count = p_after) RETURNING * INTO h;
+    WHERE component = p_component AND status <> 'failed' AND (p_after IS NULL OR restart_count = p_after) RETURNING *
+        INTO h;
     IF NOT FOUND THEN
         SELECT * INTO h FROM public.health WHERE component = p_component;
         IF h.restart_count <> p_after THEN
@@ -218,7 +229,8 @@ BEGIN
     END IF;
     INSERT INTO shiftboss.slot_totals AS s (queue, restarts) VALUES (coalesce(h.queue, ''), 1)
     ON CONFLICT (queue) DO UPDATE SET restarts = s.restarts + 1;
-    PERFORM shiftboss.note('slot.restarted', h.member_id, h.component, NULL, jsonb_build_object('restart_count', h.restart_count));
+    PERFORM shiftboss.note('slot.restarted', h.member_id, h.component, NULL,
+        jsonb_build_object('restart_count', h.restart_count));
     RETURN h.restart_count;
 END $$;
 
@@ -234,8 +246,8 @@ BEGIN
     RETURN v_found;
 END $$;
 
--- Mark a dead or hung process as crashed and requeue its tasks. With p_last_seen, only if it has sent no heartbeat since.
--- p_suspects are the leases that may be the cause, as for shiftboss.judge. Returns whether it was marked.
+-- Mark a dead or hung process as crashed and requeue its tasks. With p_last_seen, only if it has sent no heartbeat
+-- since. p_suspects are the leases that may be the cause, as for shiftboss.judge. Returns whether it was marked.
 CREATE OR REPLACE FUNCTION shiftboss.mark_crashed(p_component text, p_reason text, p_outcome text DEFAULT 'crashed',
     p_last_seen double precision DEFAULT NULL, p_suspects bigint[] DEFAULT NULL) RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$

@@ -1,13 +1,15 @@
 -- Supervisors and their slots, and orders to them.
 
 -- Register a supervisor with the slots that it should keep.
-CREATE OR REPLACE FUNCTION shiftboss.begin_supervisor(p_host text, p_pid int, p_slots jsonb) RETURNS void LANGUAGE plpgsql
+CREATE OR REPLACE FUNCTION shiftboss.begin_supervisor(p_host text, p_pid int, p_slots jsonb) RETURNS void
+LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     INSERT INTO shiftboss.supervisors (host, pid, slots) VALUES (p_host, p_pid, p_slots)
     ON CONFLICT (host) DO UPDATE SET pid = excluded.pid, slots = excluded.slots, started_at = excluded.started_at,
         last_seen = excluded.last_seen;
-    PERFORM shiftboss.note('supervisor.started', NULL, NULL, NULL, jsonb_build_object('host', p_host, 'pid', p_pid, 'slots', p_slots));
+    PERFORM shiftboss.note('supervisor.started', NULL, NULL, NULL,
+        jsonb_build_object('host', p_host, 'pid', p_pid, 'slots', p_slots));
 END $$;
 
 CREATE OR REPLACE FUNCTION shiftboss.end_supervisor(p_host text, p_pid int) RETURNS void LANGUAGE plpgsql
@@ -19,8 +21,8 @@ BEGIN
     END IF;
 END $$;
 
--- Reserve a slot for a new process: under its former name if that is free (p_former is its former row), otherwise under the
--- lowest free number. A component belongs to one host, so two hosts never share one.
+-- Reserve a slot for a new process: under its former name if that is free (p_former is its former row), otherwise
+-- under the lowest free number. A component belongs to one host, so two hosts never share one.
 CREATE OR REPLACE FUNCTION shiftboss.open_slot(p_host text, p_queue text, p_former jsonb DEFAULT NULL) RETURNS text
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -34,7 +36,8 @@ BEGIN
         SELECT format('worker:%s:%s', p_queue, n), n
         FROM generate_series(0, (SELECT count(*) FROM public.health WHERE queue = p_queue)) n) x
     WHERE NOT EXISTS (SELECT FROM public.health h WHERE h.component = c) ORDER BY x.n LIMIT 1;
-    INSERT INTO public.health (component, queue, host, member_id, details_json, restart_count, last_restart, restarts, created_at)
+    INSERT INTO public.health (component, queue, host, member_id, details_json, restart_count, last_restart, restarts,
+        created_at)
     VALUES (v_component, p_queue, p_host, p_host || '/' || v_component,
         coalesce(f.details_json, '{}') || jsonb_build_object('queue_type', p_queue), coalesce(f.restart_count, 0),
         f.last_restart, coalesce(f.restarts, '{}'), coalesce(f.created_at, shiftboss.epoch()));
@@ -43,7 +46,8 @@ END $$;
 
 -- Return the slots of a host, and record a heartbeat of its supervisor.
 CREATE OR REPLACE FUNCTION shiftboss.survey(p_host text)
-RETURNS TABLE (component text, queue text, status text, pid int, process text, last_seen double precision, current_job uuid,
+RETURNS TABLE (component text, queue text, status text, pid int, process text, last_seen double precision,
+    current_job uuid,
     restart_count int, restart_ages double precision[], restart_ordered boolean, details jsonb, former jsonb)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -75,7 +79,8 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_unknown text;
 BEGIN
-    SELECT c INTO v_unknown FROM unnest(p_components) c WHERE NOT EXISTS (SELECT FROM public.health h WHERE h.component = c);
+    SELECT c INTO v_unknown FROM unnest(p_components) c
+        WHERE NOT EXISTS (SELECT FROM public.health h WHERE h.component = c);
     IF v_unknown IS NOT NULL THEN
         PERFORM shiftboss.no_worker(v_unknown);
     END IF;
@@ -102,7 +107,8 @@ $$;
 -- Order manual restarts: resets the restart count, clears failed, and passes the order to the supervisor of the slot.
 CREATE OR REPLACE FUNCTION shiftboss.restart_workers(p_components text[] DEFAULT NULL, p_queue text DEFAULT NULL)
 RETURNS TABLE (component text, ordered boolean, note text) LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
-    UPDATE public.health h SET restart_ordered = h.host IS NOT NULL, restart_count = 0, last_restart = NULL, restarts = '{}',
+    UPDATE public.health h SET restart_ordered = h.host IS NOT NULL, restart_count = 0, last_restart = NULL,
+        restarts = '{}',
         status = CASE h.status WHEN 'failed' THEN 'crashed' ELSE h.status END
     FROM shiftboss.chosen_slots(p_components, p_queue) c WHERE h.component = c.component
     RETURNING h.component, shiftboss.is_supervised(h.host), CASE
@@ -120,7 +126,8 @@ DECLARE
         WHERE host = p_host OR (p_host IS NULL AND shiftboss.is_supervised(host)) ORDER BY host);
 BEGIN
     IF coalesce(p_queue, '') = '' OR p_count IS NULL OR p_count NOT BETWEEN 0 AND 1000 THEN
-        RAISE EXCEPTION 'a queue and a number of slots from 0 to 1000 are required' USING ERRCODE = 'invalid_parameter_value',
+        RAISE EXCEPTION 'a queue and a number of slots from 0 to 1000 are required'
+            USING ERRCODE = 'invalid_parameter_value',
             HINT = 'For example: shiftboss scale processing=4';
     END IF;
     IF cardinality(v_hosts) <> 1 THEN
@@ -136,11 +143,13 @@ BEGIN
     RETURN v_hosts[1];
 END $$;
 
--- For the leader: slots that should send heartbeats, with the heartbeat of their supervisor, which reports on them while it
--- is alive.
-CREATE OR REPLACE FUNCTION shiftboss.watch_list() RETURNS TABLE (component text, last_seen double precision, supervisor_seen double precision)
+-- For the leader: slots that should send heartbeats, with the heartbeat of their supervisor, which reports on them
+-- while it is alive.
+CREATE OR REPLACE FUNCTION shiftboss.watch_list()
+RETURNS TABLE (component text, last_seen double precision, supervisor_seen double precision)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT h.component, h.last_seen, s.last_seen FROM public.health h LEFT JOIN shiftboss.supervisors s ON s.host = h.host
+    SELECT h.component, h.last_seen, s.last_seen FROM public.health h LEFT JOIN shiftboss.supervisors s
+        ON s.host = h.host
     WHERE h.status IN ('starting', 'healthy', 'stopping')
 $$;
 

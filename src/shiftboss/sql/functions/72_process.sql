@@ -1,5 +1,5 @@
--- The rows of a worker process: its slot in public.health, and its incarnation in ai.vectorizer_worker_process. People and
--- supervisors read them. The lease of a worker must never depend on them.
+-- The rows of a worker process: its slot in public.health, and its incarnation in ai.vectorizer_worker_process. People
+-- and supervisors read them. The lease of a worker must never depend on them.
 
 -- Update both rows. p_slot: {"component", "pid", "status", "current_job", "details"}; p_process: {"id", "version",
 -- "interval", "successes", "errors", "message"}, with the counts since it registered, so that a repeated heartbeat
@@ -36,7 +36,8 @@ BEGIN
             END IF;
             v_successes := greatest((p_process ->> 'successes')::bigint - coalesce(v_successes, 0), 0);
             v_errors := greatest((p_process ->> 'errors')::bigint - coalesce(v_errors, 0), 0);
-            PERFORM ai._worker_heartbeat(v_id, v_successes, v_errors, CASE WHEN v_errors > 0 THEN p_process ->> 'message' END);
+            PERFORM ai._worker_heartbeat(v_id, v_successes, v_errors, CASE WHEN v_errors > 0
+                THEN p_process ->> 'message' END);
         EXCEPTION WHEN OTHERS THEN
             v_answer := v_answer || jsonb_build_object('process',
                 jsonb_build_object('sqlstate', SQLSTATE, 'message', SQLERRM));
@@ -45,8 +46,8 @@ BEGIN
     RETURN v_answer;
 END $$;
 
--- Process a heartbeat of a worker process: shiftboss.beat for its leases, and both rows. The rows come first, because all
--- sessions lock a slot before a worker.
+-- Process a heartbeat of a worker process: shiftboss.beat for its leases, and both rows. The rows come first, because
+-- all sessions lock a slot before a worker.
 CREATE OR REPLACE FUNCTION shiftboss.beat_process(p_worker text, p_leases bigint[], p_usage jsonb, p_stats jsonb,
     p_incarnation uuid, p_slot jsonb, p_process jsonb)
 RETURNS TABLE (known boolean, status text, paused boolean, draining boolean, cancel bigint[], lost bigint[],

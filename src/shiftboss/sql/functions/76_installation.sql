@@ -1,4 +1,5 @@
--- The identity of the fleet. It marks what belongs to the fleet outside the database: spool directories and worker processes.
+-- The identity of the fleet. It marks what belongs to the fleet outside the database: spool directories and worker
+-- processes.
 
 -- The identifier of this database cluster, which physical copies share, or NULL if this role may not read it.
 CREATE OR REPLACE FUNCTION shiftboss.system_identifier() RETURNS bigint LANGUAGE plpgsql STABLE
@@ -10,12 +11,14 @@ BEGIN
     RETURN NULL;
 END $$;
 
-CREATE OR REPLACE FUNCTION shiftboss.database_oid() RETURNS oid LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+CREATE OR REPLACE FUNCTION shiftboss.database_oid() RETURNS oid LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp AS $$
     SELECT d.oid FROM pg_database d WHERE d.datname = current_database()
 $$;
 
--- The identity, the server's own address, and why this database may be a copy: the identity was created on another server or in
--- another database (NULL: it was created here). A database without an identity, such as a cleared template, gets one.
+-- The identity, the server's own address, and why this database may be a copy: the identity was created on another
+-- server or in another database (NULL: it was created here). A database without an identity, such as a cleared
+-- template, gets one.
 CREATE OR REPLACE FUNCTION shiftboss.identify() RETURNS TABLE (identity uuid, server text, foreign_because text)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -23,7 +26,8 @@ DECLARE
     v_system bigint := shiftboss.system_identifier();
 BEGIN
     IF NOT EXISTS (SELECT FROM shiftboss.installation) THEN
-        INSERT INTO shiftboss.installation (system_identifier, database_oid) VALUES (v_system, shiftboss.database_oid())
+        INSERT INTO shiftboss.installation (system_identifier, database_oid)
+            VALUES (v_system, shiftboss.database_oid())
         ON CONFLICT DO NOTHING;
     END IF;
     RETURN QUERY SELECT i.identity, coalesce(host(inet_server_addr()), 'local') || ':' || current_setting('port'),
@@ -32,9 +36,9 @@ BEGIN
     FROM shiftboss.installation i;
 END $$;
 
--- Declare a copy either a separate fleet with a new identity ('copy') or the same fleet in a new place ('moved'; the original is
--- gone). Clears leases and processes, which belong to the original. Returns the identity. Without p_force, rejects a database
--- that was created here and has live workers, because it is the original.
+-- Declare a copy either a separate fleet with a new identity ('copy') or the same fleet in a new place ('moved'; the
+-- original is gone). Clears leases and processes, which belong to the original. Returns the identity. Without p_force,
+-- rejects a database that was created here and has live workers, because it is the original.
 DROP FUNCTION IF EXISTS shiftboss.adopt(text);
 CREATE OR REPLACE FUNCTION shiftboss.adopt(p_as text, p_force boolean DEFAULT false) RETURNS uuid LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$

@@ -7,18 +7,20 @@ DECLARE
     v_settings jsonb;
 BEGIN
     INSERT INTO shiftboss.autoscale AS a (queue, settings) VALUES (p_queue, jsonb_strip_nulls(p_settings))
-    ON CONFLICT (queue) DO UPDATE SET settings = jsonb_strip_nulls(a.settings || p_settings), updated_at = shiftboss.now()
+    ON CONFLICT (queue) DO UPDATE SET settings = jsonb_strip_nulls(a.settings || p_settings),
+        updated_at = shiftboss.now()
     RETURNING a.settings INTO v_settings;
     PERFORM shiftboss.note('autoscale.set', NULL, NULL, NULL, jsonb_build_object('queue', p_queue) || p_settings);
     RETURN v_settings;
 END $$;
 
--- Apply the configuration of a process if it is new: a process that restarts with the same configuration must not undo later
--- changes of an operator. Returns whether anything changed.
+-- Apply the configuration of a process if it is new: a process that restarts with the same configuration must not undo
+-- later changes of an operator. Returns whether anything changed.
 CREATE OR REPLACE FUNCTION shiftboss.configure_autoscale(p_queue text, p_settings jsonb) RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    IF p_settings = '{}' OR EXISTS (SELECT FROM shiftboss.autoscale WHERE queue = p_queue AND configured = p_settings) THEN
+    IF p_settings = '{}' OR EXISTS (SELECT FROM shiftboss.autoscale WHERE queue = p_queue AND configured = p_settings)
+        THEN
         RETURN false;
     END IF;
     PERFORM shiftboss.set_autoscale(p_queue, p_settings);
@@ -46,10 +48,12 @@ LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
         -- Three indexes together cover recent tasks; no single index does.
         (SELECT (SELECT count(*) FROM public.tasks WHERE status = 'Queued' AND created_at > shiftboss.now() - p_window
                  AND (p_queue IS NULL OR queue = p_queue)) AS waiting,
-                (SELECT count(*) FROM public.tasks WHERE status = 'In Progress' AND created_at > shiftboss.now() - p_window
+                (SELECT count(*) FROM public.tasks WHERE status = 'In Progress'
+                    AND created_at > shiftboss.now() - p_window
                  AND (p_queue IS NULL OR queue = p_queue)) AS running) a,
         (SELECT count(*) AS ended, count(*) FILTER (WHERE created_at > shiftboss.now() - p_window) AS arrived,
-             avg(greatest(extract(epoch FROM generation_processed_at - generation_started_at), 0))::double precision AS mean
+             avg(greatest(extract(epoch FROM generation_processed_at - generation_started_at),
+                 0))::double precision AS mean
          FROM public.tasks WHERE status IN ('Complete', 'Failed', 'Cancelled')
            AND generation_processed_at > shiftboss.now() - p_window AND (p_queue IS NULL OR queue = p_queue)) d
 $$;

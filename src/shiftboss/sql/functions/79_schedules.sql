@@ -1,7 +1,7 @@
 -- Cron schedules.
 
--- Enqueue the task of a schedule for these ticks and set its next tick. Does nothing if another session has already done so
--- (p_seen is no longer its next tick) or if it is paused. Returns the new tasks.
+-- Enqueue the task of a schedule for these ticks and set its next tick. Does nothing if another session has already
+-- done so (p_seen is no longer its next tick) or if it is paused. Returns the new tasks.
 CREATE OR REPLACE FUNCTION shiftboss.fire(p_name text, p_seen timestamptz, p_ticks timestamptz[], p_next timestamptz)
 RETURNS uuid[] LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -19,7 +19,8 @@ BEGIN
         INSERT INTO shiftboss.ticks (schedule, tick, task_id) VALUES (p_name, v_tick, v_id) ON CONFLICT DO NOTHING;
         IF FOUND THEN
             -- If the dedup_key is in use, enqueue returns the existing task: the tick counts, but creates no task.
-            SELECT e.id INTO v_id FROM shiftboss.enqueue(jsonb_build_array(s.task || jsonb_build_object('id', v_id, 'metadata',
+            SELECT e.id INTO v_id
+                FROM shiftboss.enqueue(jsonb_build_array(s.task || jsonb_build_object('id', v_id, 'metadata',
                 coalesce(s.task -> 'metadata', '{}') || jsonb_build_object('schedule', p_name, 'tick', v_tick)))) e;
             v_ids := v_ids || v_id;
         END IF;
@@ -30,7 +31,8 @@ BEGIN
     RETURN v_ids;
 END $$;
 
--- Enqueue the task of a schedule now, even if it is paused. Its ticks do not change. Returns NULL for an unknown schedule.
+-- Enqueue the task of a schedule now, even if it is paused. Its ticks do not change. Returns NULL for an unknown
+-- schedule.
 CREATE OR REPLACE FUNCTION shiftboss.run_schedule(p_name text) RETURNS uuid LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

@@ -1,6 +1,7 @@
 -- Access tokens. Callers pass SHA-256 hashes of 256-bit random secrets; the database never sees the secrets.
 
-CREATE OR REPLACE FUNCTION shiftboss.create_token(p_name text, p_role text, p_hash bytea, p_lifetime interval DEFAULT NULL,
+CREATE OR REPLACE FUNCTION shiftboss.create_token(p_name text, p_role text, p_hash bytea,
+    p_lifetime interval DEFAULT NULL,
     p_kind text DEFAULT 'token', p_parent uuid DEFAULT NULL) RETURNS uuid LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -15,7 +16,8 @@ EXCEPTION WHEN unique_violation THEN
 END $$;
 
 -- The owner of a secret. Returns no row if the secret is unknown, expired or revoked, or if its parent is.
-CREATE OR REPLACE FUNCTION shiftboss.authenticate(p_hash bytea) RETURNS TABLE (id uuid, name text, role text, kind text)
+CREATE OR REPLACE FUNCTION shiftboss.authenticate(p_hash bytea)
+RETURNS TABLE (id uuid, name text, role text, kind text)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 BEGIN
@@ -41,8 +43,9 @@ BEGIN
     RETURN v_count;
 END $$;
 
--- Whether the admin service requires a token. Permanently true once a token was created: an expired, revoked or deleted token
--- must not open the service to everyone again. Worker tokens give no access to the service and do not count.
+-- Whether the admin service requires a token. Permanently true once a token was created: an expired, revoked or
+-- deleted token must not open the service to everyone again. Worker tokens give no access to the service and do not
+-- count.
 CREATE OR REPLACE FUNCTION shiftboss.has_tokens() RETURNS boolean LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp AS $$
     SELECT EXISTS (SELECT FROM shiftboss.access_closed)
@@ -59,7 +62,8 @@ END $$;
 CREATE OR REPLACE TRIGGER close_access AFTER INSERT ON shiftboss.access_tokens
     FOR EACH ROW WHEN (NEW.kind = 'token' AND NEW.role <> 'worker') EXECUTE FUNCTION shiftboss.close_access();
 
-CREATE OR REPLACE FUNCTION shiftboss.create_login(p_hash bytea, p_name text, p_role text, p_lifetime interval) RETURNS void
+CREATE OR REPLACE FUNCTION shiftboss.create_login(p_hash bytea, p_name text, p_role text, p_lifetime interval)
+RETURNS void
 LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     DELETE FROM shiftboss.login_codes WHERE expires_at < shiftboss.now();
     INSERT INTO shiftboss.login_codes (hash, name, role, expires_at)

@@ -45,8 +45,10 @@ BEGIN
 END $$;
 
 -- Store the progress of a vectorizer. With an error message, counts one error and ignores `successes`. The parameter
--- vectorizer_id has the documented name, which is also a column: the parameter is qualified with the name of the function.
-CREATE OR REPLACE FUNCTION ai._worker_progress(worker_id uuid, vectorizer_id int4, successes bigint, error_message text)
+-- vectorizer_id has the documented name, which is also a column: the parameter is qualified with the name of the
+-- function.
+CREATE OR REPLACE FUNCTION ai._worker_progress(worker_id uuid, vectorizer_id int4, successes bigint,
+    error_message text)
 RETURNS void LANGUAGE plpgsql SECURITY INVOKER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE

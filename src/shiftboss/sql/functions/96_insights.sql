@@ -8,7 +8,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     WITH given AS (  -- date_bin does not support months
         SELECT make_interval(secs => extract(epoch FROM p_step)::float8) AS step
     ), steps AS (
-        SELECT generate_series(date_bin(step, shiftboss.now() - p_span, '2000-01-01Z') + step, shiftboss.now(), step) AS at FROM given
+        SELECT generate_series(date_bin(step, shiftboss.now() - p_span, '2000-01-01Z') + step, shiftboss.now(),
+            step) AS at FROM given
     ), done AS (
         SELECT date_bin(step, minute, '2000-01-01Z') AS at, sum(completed) AS completed, sum(failed) AS failed,
             sum(seconds) AS seconds, shiftboss.sum_buckets(buckets) AS buckets
@@ -31,8 +32,9 @@ SET search_path = pg_catalog, pg_temp AS $$
           ORDER BY generation_processed_at DESC LIMIT p_sample) x
 $$;
 
--- Up to p_most tasks that wait for a worker, oldest first, without suspended ones. If more than p_most tasks are suspended, a
--- scan by age would read all of them: the tasks are then read lane by lane and hold by hold, in no particular order.
+-- Up to p_most tasks that wait for a worker, oldest first, without suspended ones. If more than p_most tasks are
+-- suspended, a scan by age would read all of them: the tasks are then read lane by lane and hold by hold, in no
+-- particular order.
 CREATE OR REPLACE FUNCTION shiftboss.waiting(p_most bigint) RETURNS TABLE (queue text, hold text, due timestamptz)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
     WITH many AS MATERIALIZED (
@@ -50,18 +52,21 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = o
             WHERE t.status = 'Queued' AND t.hold IS NULL
               AND shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires) = l.lane LIMIT p_most) t
         UNION ALL
-        SELECT t.queue, t.hold, coalesce(t.run_at, t.created_at) FROM public.tasks t WHERE t.status = 'Queued' AND t.hold = 'limit'
+        SELECT t.queue, t.hold, coalesce(t.run_at, t.created_at) FROM public.tasks t WHERE t.status = 'Queued'
+            AND t.hold = 'limit'
         UNION ALL
-        SELECT t.queue, t.hold, coalesce(t.run_at, t.created_at) FROM public.tasks t WHERE t.status = 'Queued' AND t.hold = 'dependency'
+        SELECT t.queue, t.hold, coalesce(t.run_at, t.created_at) FROM public.tasks t WHERE t.status = 'Queued'
+            AND t.hold = 'dependency'
         UNION ALL
-        SELECT t.queue, t.hold, coalesce(t.run_at, t.created_at) FROM shiftboss.unusable u JOIN public.tasks t ON t.id = u.task_id
+        SELECT t.queue, t.hold, coalesce(t.run_at, t.created_at) FROM shiftboss.unusable u JOIN public.tasks t
+            ON t.id = u.task_id
         WHERE t.status = 'Queued' AND t.hold = 'unusable') w
      WHERE (SELECT suspended FROM many) LIMIT p_most)
 $$;
 
--- The content of the view shiftboss.queues at a bounded cost: only p_most waiting tasks are counted, and `more` says whether
--- there are others. A queue whose tasks are all among the others counts one. The oldest task of each queue is always found in
--- the claim's index.
+-- The content of the view shiftboss.queues at a bounded cost: only p_most waiting tasks are counted, and `more` says
+-- whether there are others. A queue whose tasks are all among the others counts one. The oldest task of each queue is
+-- always found in the claim's index.
 CREATE OR REPLACE FUNCTION shiftboss.queues_within(p_most bigint)
 RETURNS TABLE (name text, queued bigint, ready bigint, running bigint, oldest_seconds double precision, paused boolean,
     pause_reason text, paused_at timestamptz, max_running int, rate int, rate_seconds double precision, workers bigint,
@@ -91,11 +96,13 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         UNION SELECT name FROM shiftboss.limits WHERE kind = 'queue'
         UNION SELECT unnest(queues) FROM public.workers WHERE status = 'active'
     )
-    SELECT n.name, coalesce(greatest(w.queued, (f.queue IS NOT NULL)::int), 0), coalesce(w.ready, 0), coalesce(b.running, 0),
+    SELECT n.name, coalesce(greatest(w.queued, (f.queue IS NOT NULL)::int), 0), coalesce(w.ready, 0),
+        coalesce(b.running, 0),
         greatest(extract(epoch FROM shiftboss.now() - f.due), 0)::double precision,
         p.name IS NOT NULL, p.reason, p.paused_at, l.max_running, l.rate,
         extract(epoch FROM l.rate_period)::double precision,
-        (SELECT count(*) FROM public.workers w WHERE w.status = 'active' AND (w.queues IS NULL OR n.name = ANY (w.queues))),
+        (SELECT count(*) FROM public.workers w WHERE w.status = 'active'
+            AND (w.queues IS NULL OR n.name = ANY (w.queues))),
         (SELECT count(*) FROM seen) >= p_most, l.rate_per
     FROM names n LEFT JOIN waiting w ON w.queue = n.name LEFT JOIN first f ON f.queue = n.name
     LEFT JOIN busy b ON b.queue = n.name

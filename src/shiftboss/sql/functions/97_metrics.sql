@@ -6,16 +6,18 @@ SET search_path = pg_catalog, pg_temp AS $$
 $$;
 
 -- Add the tallies to the counters. The leader calls this every few seconds.
-CREATE OR REPLACE FUNCTION shiftboss.fold_counters() RETURNS void LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+CREATE OR REPLACE FUNCTION shiftboss.fold_counters() RETURNS void LANGUAGE sql
+SET search_path = pg_catalog, pg_temp AS $$
     WITH gone AS (DELETE FROM shiftboss.counter_tallies RETURNING *)
     INSERT INTO shiftboss.counters AS c (name, value) SELECT name, sum(value) FROM gone GROUP BY name ORDER BY name
     ON CONFLICT (name) DO UPDATE SET value = c.value + excluded.value
 $$;
 
--- Attempts by worker and task type: of active workers, and of others for five minutes after their last report, so that a
--- scrape sees their final figures. Beyond p_most rows, the smallest are added up as "other".
+-- Attempts by worker and task type: of active workers, and of others for five minutes after their last report, so that
+-- a scrape sees their final figures. Beyond p_most rows, the smallest are added up as "other".
 CREATE OR REPLACE FUNCTION shiftboss.work_metrics(p_most int DEFAULT 2000)
-RETURNS TABLE (worker_id text, task_type text, completed bigint, failed bigint, seconds double precision, buckets bigint[])
+RETURNS TABLE (worker_id text, task_type text, completed bigint, failed bigint, seconds double precision,
+    buckets bigint[])
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$
     WITH live AS (
         SELECT t.*, row_number() OVER (ORDER BY t.completed + t.failed DESC, t.worker_id, t.task_type) AS n
@@ -23,18 +25,21 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$
         WHERE w.status = 'active' OR t.at > shiftboss.now() - interval '5 minutes')
     SELECT l.worker_id, l.task_type, l.completed, l.failed, l.seconds, l.buckets FROM live l WHERE l.n <= p_most
     UNION ALL
-    SELECT 'other', 'other', sum(l.completed)::bigint, sum(l.failed)::bigint, sum(l.seconds), shiftboss.sum_buckets(l.buckets)
+    SELECT 'other', 'other', sum(l.completed)::bigint, sum(l.failed)::bigint, sum(l.seconds),
+        shiftboss.sum_buckets(l.buckets)
     FROM live l WHERE l.n > p_most HAVING count(*) > 0
 $$;
 
 -- The figures of the whole fleet, in one row.
 CREATE OR REPLACE FUNCTION shiftboss.fleet_metrics()
-RETURNS TABLE (running bigint, stuck bigint, active_workers bigint, stale_workers bigint, led boolean, lost_leases bigint,
+RETURNS TABLE (running bigint, stuck bigint, active_workers bigint, stale_workers bigint, led boolean,
+    lost_leases bigint,
     stale_reports bigint, leader_changes bigint, suspended bigint)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$
     WITH counted AS (
         SELECT c.name, sum(c.value)::bigint AS value FROM (
-            SELECT name, value FROM shiftboss.counters UNION ALL SELECT name, value FROM shiftboss.counter_tallies) c GROUP BY 1)
+            SELECT name, value FROM shiftboss.counters UNION ALL SELECT name, value FROM shiftboss.counter_tallies) c
+                GROUP BY 1)
     SELECT t.running, t.stuck, w.active, w.stale,
         EXISTS (SELECT FROM shiftboss.leases l WHERE l.name = 'leader' AND shiftboss.in_force(l, shiftboss.now())),
         coalesce((SELECT value FROM counted WHERE name = 'lost_leases'), 0),

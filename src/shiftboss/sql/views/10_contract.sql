@@ -1,7 +1,8 @@
--- The documented monitoring views. The settings 'stale_after' and 'stuck_after' in shiftboss.settings define stale and stuck.
+-- The documented monitoring views. The settings 'stale_after' and 'stuck_after' in shiftboss.settings define stale and
+-- stuck.
 
--- Figures of finished tasks come from rollups (functions/31_tally.sql): no view reads the history. Settings and the clock are
--- read in subqueries, once and not for each row.
+-- Figures of finished tasks come from rollups (functions/31_tally.sql): no view reads the history. Settings and the
+-- clock are read in subqueries, once and not for each row.
 
 -- Finished tasks that are still in the table, by status.
 CREATE OR REPLACE VIEW shiftboss.finished_totals AS
@@ -16,9 +17,11 @@ SELECT
     f.completed_tasks, f.failed_tasks, f.cancelled_tasks,
     w.inactive_workers, w.active_workers, w.terminated_workers, w.external_workers, w.stale_workers,
     (SELECT count(*) FROM public.tasks WHERE status = 'In Progress'
-        AND generation_started_at < shiftboss.now() - (SELECT shiftboss.setting('stuck_after', '10 minutes')::interval)) AS stuck_tasks,
+        AND generation_started_at < shiftboss.now() - (SELECT shiftboss.setting('stuck_after',
+            '10 minutes')::interval)) AS stuck_tasks,
     shiftboss.now() AS snapshot_time,
-    (SELECT count(*) FROM public.tasks WHERE status = 'Queued' AND hold IN ('sleep', 'event', 'child')) AS suspended_tasks
+    (SELECT count(*) FROM public.tasks WHERE status = 'Queued'
+        AND hold IN ('sleep', 'event', 'child')) AS suspended_tasks
 FROM (SELECT
     count(*) FILTER (WHERE status = 'inactive') AS inactive_workers,
     count(*) FILTER (WHERE status = 'active') AS active_workers,
@@ -46,8 +49,10 @@ SELECT w.id AS worker_id, w.instance_type, w.status, w.created_at, w.last_heartb
         WHEN w.status = 'terminated' THEN 'TERMINATED'
         WHEN w.status = 'inactive' THEN 'INACTIVE'
         WHEN w.last_heartbeat IS NULL THEN 'NO_HEARTBEAT'
-        WHEN w.last_heartbeat < (SELECT shiftboss.now() - shiftboss.setting('stale_after', '5 minutes')::interval) THEN 'STALE_HEARTBEAT'
-        WHEN t.generation_started_at < (SELECT shiftboss.now() - shiftboss.setting('stuck_after', '10 minutes')::interval) THEN 'STUCK_TASK'
+        WHEN w.last_heartbeat < (SELECT shiftboss.now() - shiftboss.setting('stale_after', '5 minutes')::interval)
+            THEN 'STALE_HEARTBEAT'
+        WHEN t.generation_started_at < (SELECT shiftboss.now() - shiftboss.setting('stuck_after',
+            '10 minutes')::interval) THEN 'STUCK_TASK'
         ELSE 'HEALTHY'
     END AS health_status
 FROM public.workers w
@@ -70,25 +75,29 @@ FROM (  -- each state is read from its own index, newest first; with a LIMIT, th
     (SELECT *, generation_processed_at AS at FROM public.tasks WHERE status IN ('Complete', 'Failed', 'Cancelled')
         AND generation_processed_at > shiftboss.now() - interval '24 hours' ORDER BY generation_processed_at DESC)
     UNION ALL
-    (SELECT *, generation_started_at FROM public.tasks WHERE status = 'In Progress' ORDER BY generation_started_at DESC)
+    (SELECT *, generation_started_at FROM public.tasks WHERE status = 'In Progress'
+        ORDER BY generation_started_at DESC)
     UNION ALL
-    (SELECT *, created_at FROM public.tasks WHERE status = 'Queued' AND created_at > shiftboss.now() - interval '24 hours'
+    (SELECT *, created_at FROM public.tasks WHERE status = 'Queued'
+        AND created_at > shiftboss.now() - interval '24 hours'
         ORDER BY created_at DESC)
     UNION ALL  -- created earlier but updated since, such as a waiting retry
-    (SELECT *, created_at FROM public.tasks WHERE status = 'Queued' AND created_at <= shiftboss.now() - interval '24 hours'
+    (SELECT *, created_at FROM public.tasks WHERE status = 'Queued'
+        AND created_at <= shiftboss.now() - interval '24 hours'
         AND updated_at > shiftboss.now() - interval '24 hours' AND attempts > 0 ORDER BY created_at DESC)
 ) t
 ORDER BY t.at DESC;
 
--- The last seven days, in steps of six hours. Failures are counted by attempt, so that failures of a worker count even if
--- another worker completed the task later.
+-- The last seven days, in steps of six hours. Failures are counted by attempt, so that failures of a worker count even
+-- if another worker completed the task later.
 CREATE OR REPLACE VIEW public.worker_performance AS
 SELECT w.id AS worker_id, w.instance_type, w.status,
     coalesce(d.completed + d.failed, 0) AS total_tasks, coalesce(d.completed, 0) AS completed_tasks,
     coalesce(d.failed, 0) AS failed_tasks,
     round(100.0 * d.completed / nullif(d.completed + d.failed, 0), 1) AS success_rate_percent,
     round((d.seconds / nullif(d.completed, 0))::numeric, 3) AS avg_processing_time_seconds,
-    round((extract(epoch FROM coalesce(w.last_heartbeat, w.created_at) - w.created_at) / 3600.0)::numeric, 2) AS uptime_hours
+    round((extract(epoch FROM coalesce(w.last_heartbeat, w.created_at) - w.created_at) / 3600.0)::numeric,
+        2) AS uptime_hours
 FROM public.workers w
 LEFT JOIN (
     SELECT worker_id, sum(completed)::bigint AS completed, sum(failed)::bigint AS failed, sum(seconds) AS seconds
@@ -100,8 +109,10 @@ LEFT JOIN (
 
 CREATE OR REPLACE VIEW public.task_queue_analysis AS
 WITH waiting AS (
-    SELECT task_type, count(*) AS queued_count, round(avg(age), 3) AS avg_queue_time_seconds, round(max(age), 3) AS max_queue_time_seconds
-    FROM (SELECT task_type, CASE WHEN hold IS NULL OR hold NOT IN ('sleep', 'event', 'child')  -- suspended tasks do not wait for a worker
+    SELECT task_type, count(*) AS queued_count, round(avg(age), 3) AS avg_queue_time_seconds,
+        round(max(age), 3) AS max_queue_time_seconds
+    -- suspended tasks do not wait for a worker
+    FROM (SELECT task_type, CASE WHEN hold IS NULL OR hold NOT IN ('sleep', 'event', 'child')
                  THEN extract(epoch FROM (SELECT shiftboss.now()) - created_at) END AS age
           FROM public.tasks WHERE status = 'Queued') x GROUP BY task_type
 ), running AS (
@@ -112,24 +123,30 @@ WITH waiting AS (
         greatest(sum(ended) FILTER (WHERE bucket >= 0), 0) AS timed, min(least) AS least, max(most) AS most
     FROM (SELECT step, task_type, status, bucket, ended, seconds, least, most FROM shiftboss.type_totals
           UNION ALL
-          SELECT step, task_type, status, bucket, ended, seconds, least, most FROM shiftboss.tallies WHERE ended <> 0) x
+          SELECT step, task_type, status, bucket, ended, seconds, least, most FROM shiftboss.tallies
+              WHERE ended <> 0) x
     WHERE step > (SELECT shiftboss.now() - interval '7 days 6 hours') AND status IN ('Complete', 'Failed')
     GROUP BY task_type, bucket
 ), ranked AS (
     SELECT *, sum(timed) OVER (PARTITION BY task_type ORDER BY bucket) - timed AS before,
         sum(timed) OVER (PARTITION BY task_type) AS total FROM binned
 ), finished AS (
-    SELECT task_type, coalesce(sum(completed), 0)::bigint AS completed_count, coalesce(sum(failed), 0)::bigint AS failed_count,
+    SELECT task_type, coalesce(sum(completed), 0)::bigint AS completed_count,
+        coalesce(sum(failed), 0)::bigint AS failed_count,
         round((sum(seconds) / nullif(sum(timed), 0))::numeric, 3) AS avg_processing_time_seconds,
-        round(min(least)::numeric, 3) AS min_processing_time_seconds, round(max(most)::numeric, 3) AS max_processing_time_seconds,
-        round(max(shiftboss.rank_time(0.5, total, before, timed, least, most))::numeric, 3) AS p50_processing_time_seconds,
-        round(max(shiftboss.rank_time(0.95, total, before, timed, least, most))::numeric, 3) AS p95_processing_time_seconds
+        round(min(least)::numeric, 3) AS min_processing_time_seconds,
+            round(max(most)::numeric, 3) AS max_processing_time_seconds,
+        round(max(shiftboss.rank_time(0.5, total, before, timed, least, most))::numeric,
+            3) AS p50_processing_time_seconds,
+        round(max(shiftboss.rank_time(0.95, total, before, timed, least, most))::numeric,
+            3) AS p95_processing_time_seconds
     FROM ranked GROUP BY task_type
 )
 SELECT task_type, coalesce(w.queued_count, 0) AS queued_count, w.avg_queue_time_seconds, w.max_queue_time_seconds,
     coalesce(r.running_count, 0) AS running_count, coalesce(f.completed_count, 0) AS completed_count,
     coalesce(f.failed_count, 0) AS failed_count,
-    f.avg_processing_time_seconds, f.min_processing_time_seconds, f.max_processing_time_seconds, f.p50_processing_time_seconds,
+    f.avg_processing_time_seconds, f.min_processing_time_seconds, f.max_processing_time_seconds,
+        f.p50_processing_time_seconds,
     f.p95_processing_time_seconds,
     round(100.0 * f.failed_count / nullif(f.completed_count + f.failed_count, 0), 1) AS error_rate_percent
 FROM waiting w FULL JOIN running r USING (task_type) FULL JOIN finished f USING (task_type);

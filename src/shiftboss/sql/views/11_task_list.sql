@@ -1,7 +1,8 @@
--- Tasks under plain column names, for manual queries. `tasks` keeps the documented names, such as generation_started_at and
--- generation_processed_at.
+-- Tasks under plain column names, for manual queries. `tasks` keeps the documented names, such as
+-- generation_started_at and generation_processed_at.
 CREATE OR REPLACE VIEW shiftboss.task_list AS
-SELECT t.id, t.status, t.task_type, t.queue, t.priority, t.tenant, t.params, t.result_data AS result, t.error_message AS error,
+SELECT t.id, t.status, t.task_type, t.queue, t.priority, t.tenant, t.params, t.result_data AS result,
+    t.error_message AS error,
     t.attempts AS failed_attempts, t.max_attempts, coalesce(t.worker_id, t.last_worker_id) AS worker,
     t.created_at, coalesce(t.run_at, t.created_at) AS ready_at, t.generation_started_at AS started_at,
     CASE WHEN t.status IN ('Complete', 'Failed', 'Cancelled') THEN t.generation_processed_at END AS finished_at,

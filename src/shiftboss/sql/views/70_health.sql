@@ -1,7 +1,8 @@
 -- Slots for display, metrics and alerts.
 
 CREATE OR REPLACE VIEW shiftboss.slots AS
-SELECT h.component, h.queue, h.host, h.member_id, h.status, h.pid, h.current_job, h.restart_count, h.last_restart, h.last_seen,
+SELECT h.component, h.queue, h.host, h.member_id, h.status, h.pid, h.current_job, h.restart_count, h.last_restart,
+    h.last_seen,
     h.created_at, shiftboss.flag(h.details_json -> 'paused') AS paused,
     h.details_json ->> 'error_message' AS error_message,
     greatest(shiftboss.epoch() - h.last_seen, 0) AS seconds_since_beat,
@@ -11,7 +12,8 @@ FROM public.health h;
 
 CREATE OR REPLACE VIEW shiftboss.health_metrics AS
 SELECT t.restarts AS restarts_total, t.crashes AS crashes_total,
-    CASE WHEN t.last_crash IS NOT NULL THEN greatest(shiftboss.epoch() - t.last_crash, 0) END AS seconds_since_last_crash,
+    CASE WHEN t.last_crash IS NOT NULL
+        THEN greatest(shiftboss.epoch() - t.last_crash, 0) END AS seconds_since_last_crash,
     h.restart_count, h.starting, h.healthy, h.stopping, h.crashed, h.failed, h.paused
 FROM (SELECT coalesce(sum(restarts), 0)::bigint AS restarts, coalesce(sum(crashes), 0)::bigint AS crashes,
           max(last_crash) AS last_crash FROM shiftboss.slot_totals) t

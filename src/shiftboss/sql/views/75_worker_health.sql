@@ -1,9 +1,11 @@
--- WorkerHealth: one row per worker, with its figures for today (UTC). Degraded: its heartbeat is late, or most of its tasks in
--- the last ten minutes failed. Unhealthy: it gets no tasks. goroutine_count: asyncio tasks and threads of its process.
+-- WorkerHealth: one row per worker, with its figures for today (UTC). Degraded: its heartbeat is late, or most of its
+-- tasks in the last ten minutes failed. Unhealthy: it gets no tasks. goroutine_count: asyncio tasks and threads of its
+-- process.
 CREATE OR REPLACE VIEW shiftboss.worker_health AS
 SELECT w.id AS worker_id,
     CASE WHEN w.status <> 'active' OR w.last_heartbeat IS NULL OR w.lease_expires_at < shiftboss.now() THEN 'unhealthy'
-         WHEN w.last_heartbeat < shiftboss.now() - w.lease_time * 0.5 OR (s.lately_failed >= 5 AND s.lately_failed * 2 > s.lately)
+         WHEN w.last_heartbeat < shiftboss.now() - w.lease_time * 0.5
+             OR (s.lately_failed >= 5 AND s.lately_failed * 2 > s.lately)
              THEN 'degraded'
          ELSE 'healthy' END AS status,
     w.last_heartbeat,
@@ -14,7 +16,8 @@ SELECT w.id AS worker_id,
     w.resource_usage, coalesce(shiftboss.whole_number(w.resource_usage -> 'goroutine_count'), 0) AS goroutine_count
 FROM public.workers w
 LEFT JOIN (
-    SELECT worker_id, sum(completed + failed)::bigint AS processed, sum(failed)::bigint AS failed, sum(seconds) AS seconds,
+    SELECT worker_id, sum(completed + failed)::bigint AS processed, sum(failed)::bigint AS failed,
+        sum(seconds) AS seconds,
         sum(completed + failed) FILTER (WHERE minute > shiftboss.now() - interval '10 minutes') AS lately,
         sum(failed) FILTER (WHERE minute > shiftboss.now() - interval '10 minutes') AS lately_failed
     FROM shiftboss.stats

@@ -1,14 +1,16 @@
 -- Views of the read model in addition to the documented ones.
 
 CREATE OR REPLACE VIEW shiftboss.members AS
-SELECT h.*, w.queues, w.capabilities, w.resource_limits, w.resource_usage, w.region, w.host, w.pid, w.version, w.paused,
+SELECT h.*, w.queues, w.capabilities, w.resource_limits, w.resource_usage, w.region, w.host, w.pid, w.version,
+    w.paused,
     w.draining, w.metadata, w.lease_expires_at
 FROM public.active_workers_health h JOIN public.workers w ON w.id = h.worker_id;
 
 CREATE OR REPLACE VIEW shiftboss.queues AS
 WITH live AS (
     -- Suspended tasks do not wait for a worker.
-    SELECT queue, count(*) FILTER (WHERE status = 'Queued' AND (hold IS NULL OR hold NOT IN ('sleep', 'event', 'child'))) AS queued,
+    SELECT queue, count(*) FILTER (WHERE status = 'Queued'
+        AND (hold IS NULL OR hold NOT IN ('sleep', 'event', 'child'))) AS queued,
         count(*) FILTER (WHERE status = 'In Progress') AS running,
         -- A subquery, so that the clock is read once and not for each row.
         count(*) FILTER (WHERE status = 'Queued' AND hold IS NULL
@@ -16,7 +18,8 @@ WITH live AS (
         min(coalesce(run_at, created_at)) FILTER (WHERE status = 'Queued' AND hold IS NULL) AS oldest
     FROM (SELECT queue, status, hold, run_at, created_at FROM public.tasks WHERE status = 'Queued'
           UNION ALL  -- each state has its own index
-          SELECT queue, status, hold, run_at, created_at FROM public.tasks WHERE status = 'In Progress') t GROUP BY queue
+          SELECT queue, status, hold, run_at, created_at FROM public.tasks WHERE status = 'In Progress') t
+              GROUP BY queue
 ), names AS (
     SELECT queue AS name FROM live UNION SELECT queue FROM shiftboss.lanes
     UNION SELECT name FROM shiftboss.pauses WHERE kind = 'queue'
@@ -27,7 +30,8 @@ SELECT n.name, coalesce(q.queued, 0) AS queued, coalesce(q.ready, 0) AS ready, c
     greatest(extract(epoch FROM shiftboss.now() - q.oldest), 0)::double precision AS oldest_seconds,
     p.name IS NOT NULL AS paused, p.reason AS pause_reason, p.paused_at, l.max_running, l.rate,
     extract(epoch FROM l.rate_period)::double precision AS rate_seconds,
-    (SELECT count(*) FROM public.workers w WHERE w.status = 'active' AND (w.queues IS NULL OR n.name = ANY (w.queues))) AS workers,
+    (SELECT count(*) FROM public.workers w WHERE w.status = 'active'
+        AND (w.queues IS NULL OR n.name = ANY (w.queues))) AS workers,
     l.rate_per
 FROM names n LEFT JOIN live q ON q.queue = n.name
 LEFT JOIN shiftboss.pauses p ON p.kind = 'queue' AND p.name = n.name
