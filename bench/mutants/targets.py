@@ -12,10 +12,11 @@ from bench.mutants.sites import Site
 SQL = "src/shiftboss/sql/functions"
 WORKER = "src/shiftboss/worker"
 TARGETS: dict[str, list[tuple[str, set[str] | None]]] = {
-    "claim": [(f"{SQL}/20_claim.sql", None)],
-    "finish": [(f"{SQL}/30_finish.sql", None)],
+    "claim": [(f"{SQL}/20_claim.sql", None), (f"{SQL}/21_claim_limits.sql", None)],
+    "finish": [(f"{SQL}/30_finish.sql", None), (f"{SQL}/33_settle.sql", None)],
     "rescue": [
-        (f"{SQL}/40_registry.sql", {"alive_until", "rescue", "mend_holds", "unpark_all", "expire"}),
+        (f"{SQL}/40_registry.sql", {"alive_until"}),
+        (f"{SQL}/42_rescue.sql", None),
         (f"{SQL}/41_blame.sql", None),
     ],
     "enqueue": [(f"{SQL}/10_enqueue.sql", None)],
