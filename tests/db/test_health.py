@@ -142,7 +142,7 @@ async def test_only_the_documented_transitions_are_allowed(db: Database) -> None
 
 @pytest.mark.parametrize("status", ["healthy", "stopping", "crashed", "failed"])
 async def test_a_row_begins_as_starting(db: Database, status: str) -> None:
-    with pytest.raises(DatabaseError, match="begins as starting"):
+    with pytest.raises(DatabaseError, match="must be starting"):
         await db.execute("INSERT INTO health (component, status) VALUES (%s, %s)", [SLOT, status])
     assert await db.health.get_all_workers() == []
 

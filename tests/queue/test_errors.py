@@ -74,7 +74,7 @@ async def test_a_group_is_a_type_at_a_place(db: Database) -> None:
     assert (shelves["workers"], shelves["versions"]) == (["w1", "w2"], ["1.0", "1.1"])
     assert shelves["task_types"] == ["of w1", "of w2"]
     assert await db.insights.errors.group(shelves["id"][:6]) == shelves
-    with pytest.raises(NotFound, match="no group"):
+    with pytest.raises(NotFound, match="no error group"):
         await db.insights.errors.group("xyz")
 
 

@@ -107,4 +107,4 @@ async def test_a_stream_has_a_bound(db: Database, start_worker: StartWorker, eve
     id = await one(db, "endless", max_attempts=1)
     async with start_worker(handlers):
         row = await eventually(lambda: ended(db, id))
-    assert "which is the most" in row["error_message"]
+    assert "the maximum of" in row["error_message"]

@@ -21,7 +21,7 @@ DECLARE
         WHEN octet_length(t.dedup_key) > 1000 THEN 'dedup_key is longer than 1000 bytes'
         WHEN octet_length(t.concurrency_key) > 1000 THEN 'concurrency_key is longer than 1000 bytes'
         WHEN t.deadline <= '2000-01-01 00:00+00' OR t.deadline >= '2200-01-01 00:00+00'
-            THEN 'deadline is before 2000 or after 2200'
+            THEN 'deadline is not between 2000 and 2200'
         WHEN t.timeout > interval '10 years' THEN 'timeout is longer than 10 years'
         WHEN t.backoff_max > interval '10 years' THEN 'backoff_max is longer than 10 years' END;
 BEGIN

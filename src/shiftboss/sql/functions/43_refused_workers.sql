@@ -2,7 +2,7 @@
 CREATE OR REPLACE FUNCTION shiftboss.refuse_worker() RETURNS trigger LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RAISE EXCEPTION 'worker "%": capabilities, resource_limits, resource_usage must be objects, last_heartbeat finite',
+    RAISE EXCEPTION 'worker "%": capabilities, limits and usage must be JSON objects, and last_heartbeat finite',
         NEW.id USING ERRCODE = 'invalid_parameter_value';
 END $$;
 
