@@ -48,6 +48,6 @@ class Counters:
             self._rows = {}
         return list(self._sent)
 
-    def landed(self) -> None:
+    def confirm(self) -> None:
         """Drop the rows of the last `take`, which have been counted."""
         self._sent.clear()

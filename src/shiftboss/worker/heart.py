@@ -42,7 +42,7 @@ class Heart(Service):
         self._lease = lease_seconds
         self._leases, self._usage = leases, usage
         self._on_orders, self._on_lost = on_orders, on_lost
-        self._landed = time.monotonic()
+        self._last_success = time.monotonic()
         self._lost = False
         self._alarm: asyncio.TimerHandle | None = None
 
@@ -52,12 +52,12 @@ class Heart(Service):
         return self._lost
 
     @property
-    def landed(self) -> float:
+    def last_success(self) -> float:
         """When the last successful beat started, by the monotonic clock."""
-        return self._landed
+        return self._last_success
 
     async def run(self) -> None:
-        self._land(time.monotonic())
+        self._record_success(time.monotonic())
         self.ready()
         try:
             await self._beat_on()
@@ -70,7 +70,7 @@ class Heart(Service):
             began = time.monotonic()
             await self._beat()
             # After a failure, beat more often, so that one can succeed before the leases expire.
-            pause = self._every if self._landed >= began else min(self._every, self._lease / 20)
+            pause = self._every if self._last_success >= began else min(self._every, self._lease / 20)
             due = time.monotonic() + pause
             await sleep(pause, self._source.orders, self.stopping)
             if (late := time.monotonic() - due) > LATE:
@@ -85,13 +85,13 @@ class Heart(Service):
         except Exception as error:  # of any kind: the alarm stops work before the leases expire
             log.warning("heartbeat failed", reason=str(error) or "timeout")
             return
-        self._counters.landed()
-        self._land(began)
+        self._counters.confirm()
+        self._record_success(began)
         self._on_orders(orders)
 
-    def _land(self, began: float) -> None:
+    def _record_success(self, began: float) -> None:
         """Record a successful beat. The leases count from its start."""
-        self._landed, self._lost = began, False
+        self._last_success, self._lost = began, False
         if self._alarm is not None:
             self._alarm.cancel()
         # A timer, because a query on a dead connection can hang for a while even when it is cancelled.
@@ -102,7 +102,7 @@ class Heart(Service):
         self._alarm = loop.call_later(due - time.monotonic(), self._lose, due)
 
     def _lose(self, due: float) -> None:
-        now, last = time.monotonic(), self._landed + self._lease * LAST
+        now, last = time.monotonic(), self._last_success + self._lease * LAST
         if due + 0.1 < now < last:  # late, because the loop was blocked: a beat may succeed right now
             self._set_alarm(min(now + LATE, last))
             return
@@ -112,6 +112,6 @@ class Heart(Service):
 
     async def _answer(self, stats: list[dict[str, Any]]) -> Orders:
         """Send a beat. Time out before the leases can expire."""
-        left = None if self._lost else max(self._landed + self._lease * SAFE - time.monotonic(), 0.05)
+        left = None if self._lost else max(self._last_success + self._lease * SAFE - time.monotonic(), 0.05)
         async with asyncio.timeout(left):
             return await self._source.beat(self._leases(), self._usage(), stats)

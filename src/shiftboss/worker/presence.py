@@ -64,9 +64,9 @@ class Presence(Service):
         finally:
             alarm.cancel()
         if self._slot is not None:
-            self._slot.landed(rows.trouble.get("slot", {}))
+            self._slot.handle_result(rows.trouble.get("slot", {}))
         if process is not None:
-            self._tracker.landed(rows.trouble.get("process", {}))
+            self._tracker.handle_result(rows.trouble.get("process", {}))
 
     async def _wait_for_answer(self) -> None:
         while True:

@@ -101,7 +101,7 @@ class Worker(Service):
             on_lost=self._abandon,
         )
         self._watchdog = Watchdog(
-            self._mark, self._settings.lease_seconds, lambda: self._heart.landed, self._blocked
+            self._mark, self._settings.lease_seconds, lambda: self._heart.last_success, self._blocked
         )
         self._on_blocked = on_blocked
         self._parts: tuple[Service, ...] = (self._outbox, self._progress, self._heart, self._logs)

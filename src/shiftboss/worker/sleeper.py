@@ -53,58 +53,58 @@ class Sleeper:
         self._db, self._look = db, look
         self._number: int | None = None
         self._passed = False
-        self._doze: asyncio.Task[None] | None = None
-        self._hearing: asyncio.Task[None] | None = None
-        self._roused = asyncio.Event()
+        self._sleep_task: asyncio.Task[None] | None = None
+        self._acknowledging: asyncio.Task[None] | None = None
+        self._woken = asyncio.Event()
         self._again = False
         self._brief = False
-        self._vain = 0
+        self._empty_notices = 0
         self._pauses: list[float] = []
 
     def found(self, something: bool) -> None:
         """Record whether the last look found a task."""
         if something:
-            self._vain = 0
+            self._empty_notices = 0
             self._pauses = list(STREAM) if self._brief else []
-            self._roused.set()
-        elif self._dozing:
-            self._again = self._roused.is_set()
+            self._woken.set()
+        elif self._sleeping:
+            self._again = self._woken.is_set()
         else:
-            self._doze = asyncio.create_task(self._fall_asleep(), name="sleeper")
+            self._sleep_task = asyncio.create_task(self._fall_asleep(), name="sleeper")
 
     def notice(self, payload: str) -> None:
         """Handle a notification. Its payload is the last number that was armed when it was sent."""
-        if self._dozing and not self._roused.is_set():
-            self._vain += 1
-            self._pauses = [min(SHORTEST_STEP * 2**self._vain, LONGEST_PAUSE)]
+        if self._sleeping and not self._woken.is_set():
+            self._empty_notices += 1
+            self._pauses = [min(SHORTEST_STEP * 2**self._empty_notices, LONGEST_PAUSE)]
         if payload.isdecimal() and self._number is not None and self._number <= int(payload):
-            self._heard(int(payload))
-        self._roused.set()
+            self._acknowledge_for(int(payload))
+        self._woken.set()
         self._look()
 
     async def close(self) -> None:
         """Stop sleeping."""
-        self._roused.set()
-        for task in filter(None, (self._doze, self._hearing)):
+        self._woken.set()
+        for task in filter(None, (self._sleep_task, self._acknowledging)):
             await asyncio.wait({task}, timeout=1.0)
             task.cancel()
 
-    def _heard(self, number: int) -> None:
+    def _acknowledge_for(self, number: int) -> None:
         """Acknowledge a notification, if this process has that number.
 
         The process with that number acknowledges for all. A second notification shows that it did not.
         """
         if self._number == number or self._passed:
             self._number = None
-            self._hearing = asyncio.create_task(self._hear(number), name="hearing")
+            self._acknowledging = asyncio.create_task(self._acknowledge(number), name="acknowledge")
         self._passed = True
 
     @property
-    def _dozing(self) -> bool:
-        return self._doze is not None and not self._doze.done()
+    def _sleeping(self) -> bool:
+        return self._sleep_task is not None and not self._sleep_task.done()
 
     async def _fall_asleep(self) -> None:
-        self._roused.clear()
+        self._woken.clear()
         self._again = False
         if self._pauses:
             await asyncio.sleep(self._pauses.pop(0))
@@ -131,20 +131,20 @@ class Sleeper:
             step = min(max((time.monotonic() - began) / 20, SHORTEST_STEP), LONGEST_STEP)
             with suppress(TimeoutError):
                 async with asyncio.timeout(step):
-                    await self._roused.wait()
+                    await self._woken.wait()
                     return
             left = (await self._snapshot()).still(under_way)
             if left != under_way:
                 self._look()
             under_way = left
-        await self._roused.wait()
+        await self._woken.wait()
 
     async def _snapshot(self) -> Snapshot:
         row = await self._db.fetch_one("SELECT pg_current_snapshot()::text AS snapshot")
         assert row is not None
         return Snapshot.parse(row["snapshot"])
 
-    async def _hear(self, number: int) -> None:
+    async def _acknowledge(self, number: int) -> None:
         await _tolerant(self._db.execute(f"SELECT shiftboss.hear(%s), {NOT_DURABLE}", [number]))
 
 

@@ -136,7 +136,7 @@ class SlotRow:
         stopping = self._worker.stopping
         return () if stopping.is_set() else (stopping,)
 
-    def landed(self, trouble: dict[str, Any]) -> None:
+    def handle_result(self, trouble: dict[str, Any]) -> None:
         """Handle the result of a beat. If it was rejected, the slot was marked as crashed: end."""
         error = DatabaseError(trouble["message"], sqlstate=trouble["sqlstate"]) if trouble else None
         if error is None:

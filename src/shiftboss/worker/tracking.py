@@ -54,7 +54,7 @@ class Tracker:
         self._interval = interval
         self._version = version
         self._counts = Counts()
-        self._sent = self._landed = Counts()
+        self._sent = self._confirmed = Counts()
         self._strikes = 0
         self.id: UUID | None = None
 
@@ -84,7 +84,7 @@ class Tracker:
         """Send counts that the last heartbeat did not include, unless tracking was turned off."""
         global _current
         _current = None if _current is self else _current
-        if self.beating and self._counts != self._landed:
+        if self.beating and self._counts != self._confirmed:
             with suppress(TimeoutError, DatabaseError):
                 async with asyncio.timeout(LAST_BEAT_SECONDS):
                     await self._workers.keep_process(None, self.row())
@@ -95,13 +95,13 @@ class Tracker:
         self._sent = replace(self._counts)
         return known | asdict(self._sent) | {"message": codec().error(self._sent.message)}
 
-    def landed(self, trouble: dict[str, Any]) -> None:
+    def handle_result(self, trouble: dict[str, Any]) -> None:
         """Handle the result of a beat."""
         if "message" in trouble:
             log.warning("tracking beat failed", error=trouble["message"])
             self.strike()
             return
-        self._strikes, self._landed = 0, self._sent
+        self._strikes, self._confirmed = 0, self._sent
         if "id" in trouble:
             self.id = UUID(trouble["id"])
             log.warning("the row of this process was deleted, registered again", id=trouble["id"])

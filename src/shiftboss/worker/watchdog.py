@@ -38,10 +38,15 @@ class Watchdog:
         self,
         mark: Mark,
         lease_seconds: float,
-        landed: Callable[[], float],
+        last_beat: Callable[[], float],
         on_blocked: Callable[[Blocked], None],
     ) -> None:
-        self._mark, self._lease, self._landed, self._on_blocked = mark, lease_seconds, landed, on_blocked
+        self._mark, self._lease, self._last_beat, self._on_blocked = (
+            mark,
+            lease_seconds,
+            last_beat,
+            on_blocked,
+        )
         self._every = lease_seconds / CHECKS
         self._owners: WeakKeyDictionary[asyncio.Future[Any], int] = WeakKeyDictionary()
         self._ticked = time.monotonic()
@@ -83,7 +88,7 @@ class Watchdog:
                 seen, still, reported = self._ticked, 0, False
                 continue
             still += 1
-            if still >= STILL and not reported and time.monotonic() >= self._landed() + self._lease * LATE:
+            if still >= STILL and not reported and time.monotonic() >= self._last_beat() + self._lease * LATE:
                 reported = True
                 self._on_blocked(self._blocked())
 
