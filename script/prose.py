@@ -34,6 +34,8 @@ WORDS = {
     r"lest": "so that ... not",
     r"of whatever kind": "of any kind",
     r"save for": "except",
+    r"did not land": "failed",
+    r"last words": "last message",
 }
 PATTERNS = [(re.compile(rf"\b{word}\b", re.IGNORECASE), advice) for word, advice in WORDS.items()]
 KINDS = (".py", ".sql", ".html", ".md", ".toml")
