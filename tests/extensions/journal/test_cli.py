@@ -92,7 +92,7 @@ def test_an_export_can_be_imported_again(
     [
         (["show", "nothing"], 3, "there is no entry 'nothing'"),
         (["insights", "--user", "nobody"], 3, "there is no journal of 'nobody'"),
-        (["search", ""], 2, "nothing to search for"),
+        (["search", ""], 2, "the search text is empty"),
         (["import", "missing.jsonl"], 2, "there is no file missing.jsonl"),
         (["export", "--user", "nobody"], 3, "there is no journal of 'nobody'"),
     ],

@@ -113,7 +113,7 @@ async def test_search_keeps_to_its_filters(analysed: Database, ai: CountingAI) -
 
 
 @pytest.mark.parametrize(
-    ("query", "limit", "message"), [(" ", 5, "nothing to search"), ("sea", 0, "out of range")]
+    ("query", "limit", "message"), [(" ", 5, "search text is empty"), ("sea", 0, "out of range")]
 )
 async def test_a_search_that_means_nothing_is_refused(
     analysed: Database, ai: CountingAI, query: str, limit: int, message: str

@@ -81,7 +81,7 @@ def test_a_wrong_path_is_told_before_anything_is_read(tmp_path: Path) -> None:
         ("a.pdf", b"%PDF", "unknown kind of file"),
         ("a.jsonl", b"\xff\xfe\x00", "not UTF-8"),
         ("missing.csv", None, "there is no file"),
-        ("", None, "no text in"),
+        ("", None, "no text files in"),
     ],
 )
 def test_a_file_that_can_not_be_read_is_a_clear_error(

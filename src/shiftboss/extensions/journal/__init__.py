@@ -1,4 +1,4 @@
-"""An application: a pipeline that analyses journals, as task handlers."""
+"""An application: task handlers that analyse journals."""
 
 from shiftboss.extension import Command, Extension
 
@@ -10,9 +10,7 @@ extension = Extension(
     after=("ai",),
     families={"journal": f"{__name__}.store:Journal"},
     handlers=(f"{__name__}.handlers:handlers",),
-    commands={
-        "journal": Command(f"{__name__}.cli:app", "import, show, search, insights, export, delete", "ai")
-    },
+    commands={"journal": Command(f"{__name__}.cli:app", "import, analyse, search and export journals", "ai")},
     pages=(f"{__name__}.page:PAGES",),
     routes=(f"{__name__}.api:router", f"{__name__}.transfer:router"),
 )

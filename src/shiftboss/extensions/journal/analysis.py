@@ -1,7 +1,7 @@
-"""Stage 2, content analysis: extraction, sentiment, themes, emotions, activities, asked of the AI router.
+"""Stage 2, content analysis: extraction, sentiment, themes, emotions and activities, by the AI engine.
 
-Confidence is the provider's own. Mood is read from what the writer said; entities and key phrases also from
-what images show.
+The confidence is the provider's own. Mood is based on the writer's words only; entities and key phrases also
+on image descriptions.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Journals: who writes, what was found, mood over time, search by meaning."""
+"""HTTP API of the journal: writers, entries, mood, insights and search."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Mood(Out):
 
 @router.get("/journal")
 async def writers(admin: At, who: Caller) -> list[Writer]:
-    """Users with how much of their journal was processed."""
+    """List the writers, with counts of entries and findings."""
     return [Writer.model_validate(row) for row in await admin.db.family(Journal).status()]
 
 
@@ -76,19 +76,19 @@ async def entries(
     limit: Limit = 50,
     offset: Annotated[int, Query(ge=0, le=2**31 - 1)] = 0,
 ) -> list[Entry]:
-    """Entries, newest first, with mood, emotion and themes."""
+    """List entries, newest first, with mood, emotion and themes."""
     return [Entry.model_validate(row) for row in await admin.db.family(Journal).entries(user, limit, offset)]
 
 
 @router.delete("/journal/entries/{id}", status_code=204, responses=responses(404))
 async def delete(id: UUID, admin: At, who: Caller) -> None:
-    """Delete an entry and everything made from it. Its writer's findings are made again."""
+    """Delete an entry and all its results. The findings about its writer are computed again."""
     await admin.use(JournalOperations).delete_entry(who, str(id))
 
 
 @router.delete("/journal/writers/{user}", status_code=204, responses=responses(404))
 async def erase(user: PathName, admin: At, who: Caller) -> None:
-    """Delete a writer with all entries and everything found in them."""
+    """Delete a writer with all entries and findings."""
     await admin.use(JournalOperations).erase_journal(who, user)
 
 
@@ -96,13 +96,13 @@ async def erase(user: PathName, admin: At, who: Caller) -> None:
 async def mood(
     user: User, admin: At, who: Caller, bucket: Literal["day", "week", "month", "year"] = "month"
 ) -> list[Mood]:
-    """A user's mood over time."""
+    """Show a writer's mood over time."""
     return [Mood.model_validate(row) for row in await admin.db.family(Journal).mood(user, bucket)]
 
 
 @router.get("/journal/insights")
 async def insights(user: User, admin: At, who: Caller) -> list[dict[str, Any]]:
-    """What was found across a user's entries, the surest first."""
+    """List the insights about a writer, highest confidence first."""
     return await admin.db.family(Journal).insights(user)
 
 
@@ -114,5 +114,5 @@ async def search(
     user: FilterText = None,
     limit: Annotated[int, Query(ge=1, le=100)] = 10,
 ) -> list[dict[str, Any]]:
-    """Entries by meaning, best first."""
+    """Search entries by meaning, best first."""
     return await search_entries(admin.db, await admin.use(SharedAI).engine(), query, user=user, limit=limit)

@@ -1,4 +1,4 @@
-"""`shiftboss journal`: journals in, findings out."""
+"""`shiftboss journal`: import, analyse, search and export journals."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from shiftboss.db import Database
     from shiftboss.extensions.ai import AI
 
-app = typer.Typer(help="Journals in, findings out: import, analyse, search, insights.", add_completion=False)
+app = typer.Typer(help="Journals: import, analyse, search, insights and export.", add_completion=False)
 
 Json = Annotated[bool, typer.Option("--json", help="print JSON")]
 User = Annotated[str | None, typer.Option("--user", "-u", help="only this writer")]
-Yes = Annotated[bool, typer.Option("--yes", help="do not ask")]
-Wait = Annotated[bool, typer.Option("--wait", help="wait until the workers are done")]
+Yes = Annotated[bool, typer.Option("--yes", help="do not ask for confirmation")]
+Wait = Annotated[bool, typer.Option("--wait", help="wait until the analysis has ended")]
 
 
 @app.command("import")
@@ -35,13 +35,13 @@ def import_(
         list[Path], typer.Argument(help="JSON Lines, CSV, text or Markdown files, or folders of text")
     ],
     user: Annotated[
-        str | None, typer.Option("--user", "-u", help="the writer, where a record names none")
+        str | None, typer.Option("--user", "-u", help="the writer of records without a writer")
     ] = None,
-    process: Annotated[bool, typer.Option(help="enqueue the analysis of what is new or changed")] = True,
+    process: Annotated[bool, typer.Option(help="enqueue the analysis of new and changed entries")] = True,
     wait: Wait = False,
     json: Json = False,
 ) -> None:
-    """Import entries. Bad lines are reported by number and left out; the rest is imported."""
+    """Import entries. Invalid lines are reported by number and skipped."""
     _run(_import(paths, user, process, wait, json))
 
 
@@ -80,12 +80,13 @@ async def _import(paths: list[Path], user: str | None, process: bool, wait: bool
 def process(
     user: User = None,
     again: Annotated[
-        list[str] | None, typer.Option("--again", help="make these results again, like embedding_generation")
+        list[str] | None,
+        typer.Option("--again", help="compute these results again, like embedding_generation"),
     ] = None,
     wait: Wait = False,
     json: Json = False,
 ) -> None:
-    """Enqueue the analysis of every entry that is not analysed yet."""
+    """Enqueue the analysis of all entries that are not analysed yet."""
     _run(_process(user, again or [], wait, json))
 
 
@@ -98,7 +99,7 @@ async def _process(user: str | None, again: list[str], wait: bool, json: bool) -
         if json:
             _print_json({"tasks": [str(task) for task in tasks]})
         else:
-            typer.echo(f"{len(tasks)} tasks enqueued" if tasks else "everything is analysed")
+            typer.echo(f"{len(tasks)} tasks enqueued" if tasks else "all entries are analysed")
         if wait:
             _fail_if(await follow(db, tasks, _console(stderr=True)))
 
@@ -109,7 +110,7 @@ def show(
     user: User = None,
     json: Json = False,
 ) -> None:
-    """Show one entry and everything found in it."""
+    """Show an entry with all its results."""
     _run(_show(entry, user, json))
 
 
@@ -124,14 +125,14 @@ async def _show(entry: str, user: str | None, json: bool) -> None:
 
 @app.command()
 def search(
-    query: Annotated[str, typer.Argument(help="what to look for, in your own words")],
+    query: Annotated[str, typer.Argument(help="the text to search for")],
     user: User = None,
-    limit: Annotated[int, typer.Option("--limit", "-n")] = 10,
+    limit: Annotated[int, typer.Option("--limit", "-n", help="maximum number of entries")] = 10,
     since: Annotated[datetime | None, typer.Option(help="written on this day or later")] = None,
     until: Annotated[datetime | None, typer.Option(help="written before this day")] = None,
     json: Json = False,
 ) -> None:
-    """Find entries by meaning, best first, with their score."""
+    """Search entries by meaning, best first, with their scores."""
     _run(_search(query, user, limit, since, until, json))
 
 
@@ -150,10 +151,10 @@ async def _search(
 
 @app.command()
 def insights(
-    user: Annotated[str, typer.Option("--user", "-u", help="whose")],
+    user: Annotated[str, typer.Option("--user", "-u", help="the writer")],
     json: Json = False,
 ) -> None:
-    """Tell what was found about a writer: mood over time, people, places, themes and insights."""
+    """Show the findings about a writer: mood over time, people, places, themes and insights."""
     _run(_insights(user, json))
 
 
@@ -168,10 +169,10 @@ async def _insights(user: str, json: bool) -> None:
 
 @app.command()
 def export(
-    output: Annotated[Path | None, typer.Argument(help="a file; none: standard output")] = None,
+    output: Annotated[Path | None, typer.Argument(help="a file; default: standard output")] = None,
     user: User = None,
 ) -> None:
-    """Write every entry with its results as JSON Lines, which `journal import` reads back."""
+    """Write all entries with their results as JSON Lines, which `journal import` can read."""
     _run(_export(output, user))
 
 
@@ -192,9 +193,9 @@ def delete(
     user: User = None,
     yes: Yes = False,
 ) -> None:
-    """Delete one entry and everything made from it; the writer's findings are made again."""
+    """Delete an entry and all its results; the findings about its writer are computed again."""
     if not yes:
-        confirm(f"Delete the entry {entry} and everything found in it?")
+        confirm(f"Delete the entry {entry} and all its results?")
     _run(_delete(entry, user))
 
 
@@ -203,17 +204,17 @@ async def _delete(entry: str, user: str | None) -> None:
 
     async with _database() as db:
         tasks = await commands.delete(db, entry, user)
-    typer.echo(f"deleted; {len(tasks)} tasks enqueued to make the writer's findings again")
+    typer.echo(f"deleted; {len(tasks)} tasks enqueued to update the findings about its writer")
 
 
 @app.command()
 def erase(
-    user: Annotated[str, typer.Option("--user", "-u", help="whose journal")],
+    user: Annotated[str, typer.Option("--user", "-u", help="the writer")],
     yes: Yes = False,
 ) -> None:
     """Delete a writer's whole journal: entries, results, people, places and insights."""
     if not yes:
-        confirm(f"Delete the whole journal of {user}? `journal export` saves it first.")
+        confirm(f"Delete the whole journal of {user}? Run `shiftboss journal export` first to keep a copy.")
     _run(_erase(user))
 
 
@@ -233,7 +234,7 @@ def _sink(output: Path | None) -> BinaryIO:
     try:
         return output.open("wb")
     except OSError as error:
-        raise UsageError(f"cannot write to {output}: {error.strerror}") from None
+        raise UsageError(f"cannot write to {output}: {error.strerror}", hint="choose another file") from None
 
 
 @app.command()
@@ -253,7 +254,7 @@ async def _status(json: bool) -> None:
 
 @app.command()
 def demo() -> None:
-    """Import a sample year of three people, follow its analysis and tell what was found."""
+    """Import a sample of three people's journals, wait for their analysis and show the findings."""
     _run(_demo())
 
 
@@ -303,7 +304,7 @@ def _aware(moment: datetime | None) -> datetime | None:
     try:
         return moment.astimezone() if moment else None
     except (ValueError, OverflowError):
-        raise UsageError(f"the year {moment:%Y} is out of range") from None
+        raise UsageError(f"the year {moment:%Y} is out of range", hint="use a later date") from None
 
 
 def _fail_if(bad: list[Any]) -> None:

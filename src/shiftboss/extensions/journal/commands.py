@@ -1,4 +1,4 @@
-"""What can be done with the journal: the same for the command line, HTTP and the demo."""
+"""Commands of the journal, shared by the command line, the HTTP API and the demo."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BATCH = 500
 
 @dataclass(slots=True)
 class Imported:
-    """What an import came to: entries by outcome (new, changed, same), the bad lines, the tasks made."""
+    """The result of an import: counts by outcome (new, changed, same), invalid lines and new tasks."""
 
     outcomes: Counter[str] = field(default_factory=Counter)
     problems: list[Problem] = field(default_factory=list)
@@ -47,7 +47,7 @@ async def import_entries(
     origin: str = graph.ORIGIN,
     on_progress: Callable[[Imported], None] = lambda done: None,
 ) -> Imported:
-    """Store entries and enqueue the analysis of those that are new or changed."""
+    """Store entries and enqueue the analysis of new and changed ones."""
     done = Imported()
     batch: list[Parsed] = []
     touched: list[dict[str, Any]] = []
@@ -76,36 +76,36 @@ async def _store(db: Database, batch: list[Parsed], done: Imported) -> list[dict
 async def process(
     db: Database, user: str | None = None, *, again: Sequence[str] = (), origin: str = "user_requested"
 ) -> list[UUID]:
-    """Enqueue the analysis of every entry that is not through yet; the ids of the tasks.
+    """Enqueue the analysis of all entries that are not analysed yet, and return the ids of the tasks.
 
-    Results of the types in `again` are thrown away first and made again.
+    Results of the types in `again` are deleted first and computed again.
     """
     if user is not None:
         await _known(db, user)
     for task_type in again:
         if task_type not in STEPS:
-            raise UsageError(f"there is no result {task_type!r}", hint=f"one of {', '.join(STEPS)}")
+            raise UsageError(f"there is no result {task_type!r}", hint=f"use one of {', '.join(STEPS)}")
     for task_type in again:
         await db.family(Journal).forget_results(task_type, user)
     return await graph.enqueue(db, await db.family(Journal).unprocessed(user), origin=origin)
 
 
 async def show(db: Database, ident: str, user: str | None = None) -> dict[str, Any]:
-    """An entry with all results in their documented shape. `ident` is its id or its external id."""
+    """Return an entry with all results in their documented form. `ident` is its id or external id."""
     return _document((await db.family(Journal).load_entries([await _one(db, ident, user)]))[0])
 
 
 async def _one(db: Database, ident: str, user: str | None) -> UUID:
     found = await db.family(Journal).find_entries(ident, user)
     if not found:
-        raise NotFound(f"there is no entry {ident!r}", hint="`shiftboss journal search` finds entries")
+        raise NotFound(f"there is no entry {ident!r}", hint="run `shiftboss journal search` to find entries")
     if len(found) > 1:
-        raise UsageError(f"several users have an entry {ident!r}", hint="say whose with --user")
+        raise UsageError(f"more than one writer has an entry {ident!r}", hint="choose one with --user")
     return found[0]
 
 
 async def delete(db: Database, ident: str, user: str | None = None) -> list[UUID]:
-    """Delete an entry and everything made from it; the tasks that make its writer's findings again."""
+    """Delete an entry and its results, and return the tasks that update the findings about its writer."""
     entry = await _one(db, ident, user)
     owner = (await db.family(Journal).load_entries([entry]))[0]["user_id"]
     await db.family(Journal).delete_entries([entry])
@@ -113,11 +113,11 @@ async def delete(db: Database, ident: str, user: str | None = None) -> list[UUID
 
 
 async def erase(db: Database, user: str) -> int:
-    """Delete a writer with all entries and everything found; how many entries there were."""
+    """Delete a writer with all entries and findings, and return the number of entries."""
     gone = await db.family(Journal).erase_user(user)
     if gone is None:
         raise NotFound(
-            f"there is no journal of {user!r}", hint="`shiftboss journal status` lists the writers"
+            f"there is no journal of {user!r}", hint="run `shiftboss journal status` to list writers"
         )
     return gone
 
@@ -148,9 +148,11 @@ async def search(
     since: datetime | None = None,
     until: datetime | None = None,
 ) -> list[dict[str, Any]]:
-    """Entries by meaning, best first. `score` joins the cosine of the embeddings and the terms in common."""
+    """Search entries by meaning, best first. `score` combines cosine similarity and common terms."""
     if not query.strip():
-        raise UsageError("nothing to search for", hint='shiftboss journal search "a day at the sea"')
+        raise UsageError(
+            "the search text is empty", hint='for example: shiftboss journal search "a day at the sea"'
+        )
     if not 1 <= limit <= 1000:
         raise UsageError(f"a limit of {limit} is out of range", hint="use 1 to 1000")
     asked = await ai.embed([query])
@@ -169,12 +171,12 @@ async def search(
 
 
 async def _comparable(db: Database, model: str) -> None:
-    """Nothing found is an answer only if entries were embedded by the model that read the question."""
+    """Raise `UsageError` if no entry was embedded by the model of the query."""
     models = await db.family(Journal).embedding_models()
     if models and model not in models:
         raise UsageError(
-            f"entries are embedded by {', '.join(models)}, the question by {model}",
-            hint="`shiftboss journal process --again embedding_generation`",
+            f"entries are embedded by {', '.join(models)}, the query by {model}",
+            hint="run `shiftboss journal process --again embedding_generation`",
         )
 
 
@@ -190,7 +192,7 @@ def _hit(row: dict[str, Any]) -> dict[str, Any]:
 
 
 async def insights(db: Database, user: str) -> dict[str, Any]:
-    """Everything found about a user: insights, mood by month, people and places, the analysis behind them."""
+    """Return all findings about a writer: insights, mood by month, entities and the results behind them."""
     await _known(db, user)
     results = await db.family(Journal).user_results(user)
     moods = await db.family(Journal).mood(user)
@@ -216,7 +218,7 @@ async def insights(db: Database, user: str) -> dict[str, Any]:
 
 
 async def export(db: Database, user: str | None = None) -> AsyncIterator[dict[str, Any]]:
-    """Every entry with its results, oldest first; `journal import` reads it back."""
+    """Yield all entries with their results, oldest first, in a form that `journal import` can read."""
     if user is not None:
         await _known(db, user)
     ids = await db.family(Journal).entry_ids(user)
@@ -239,4 +241,4 @@ async def status(db: Database) -> list[dict[str, Any]]:
 async def _known(db: Database, user: str) -> None:
     if await db.family(Journal).user(user) is None:
         users = ", ".join(row["user_id"] for row in await db.family(Journal).status())
-        raise NotFound(f"there is no journal of {user!r}", hint=f"known: {users or 'nobody yet'}")
+        raise NotFound(f"there is no journal of {user!r}", hint=f"known writers: {users or 'none yet'}")

@@ -1,4 +1,4 @@
-"""Stage 4, context: each entry held against its writer's past. One pass over the history, oldest first."""
+"""Stage 4, context: compares each entry with earlier ones, in one pass over the history, oldest first."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from shiftboss.extensions.journal.relationships import relationship_context
 from shiftboss.extensions.journal.steps import Found
 from shiftboss.extensions.journal.temporal import temporal_context
 
-ENOUGH = 8  # as many earlier entries give a confidence of one half
+ENOUGH = 8  # earlier entries for a confidence of one half
 MOST = 5
 VERSION = 1
 
 
 def evidence(count: int) -> float:
-    """How far to trust something made of `count` earlier entries: 0 for none, towards 1 for many."""
+    """Return the confidence in findings based on `count` earlier entries, from 0 towards 1."""
     return count / (count + ENOUGH)
 
 
 def user_context(history: History) -> Iterator[Found]:
-    """What was usual for this writer up to this entry; sure by how much had been written."""
+    """Yield what was usual for the writer before each entry; the confidence grows with earlier entries."""
     moods: list[float] = []
     themes: Counter[str] = Counter()
     habits: Counter[str] = Counter()
@@ -53,7 +53,7 @@ def _habits(moment: Moment) -> list[str]:
 
 
 def _top(counts: Counter[str]) -> list[str]:
-    """The most frequent, equals by name so that the answer is always the same."""
+    """Return the most frequent names; ties are sorted by name, so that the result is stable."""
     return [name for name, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:MOST]]
 
 
@@ -65,7 +65,7 @@ CONTEXTS: dict[str, Callable[[History], Iterator[Found]]] = {
 
 
 def context_results(history: History) -> Iterator[tuple[Moment, Result]]:
-    """The results that are new or whose past has changed."""
+    """Yield the results that are new or whose past has changed."""
     chain = history.chain()
     for name, contexts in CONTEXTS.items():
         for moment, link, found in zip(history.moments, chain, contexts(history), strict=True):
@@ -75,7 +75,7 @@ def context_results(history: History) -> Iterator[tuple[Moment, Result]]:
 
 
 def reference_result(moment: Moment, references: list[dict[str, Any]]) -> Result:
-    """Which entries this one resembles; as sure as the best of them is alike."""
+    """Return the entries that this one resembles; the confidence is the highest similarity."""
     data = {"references": references}
     best = max((reference["similarity"] for reference in references), default=0.0)
     confidence = round(min(1.0, max(0.0, best)), 3)

@@ -1,4 +1,4 @@
-"""Stage 5, cross-entry analysis: what all entries of a user show together."""
+"""Stage 5, cross-entry analysis: findings over all entries of a writer."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from shiftboss.extensions.journal.statistics import difference, segments, trend
 from shiftboss.extensions.journal.steps import Found
 from shiftboss.extensions.journal.temporal import TREND_LEAST, anomaly
 
-LEAST_ENTRIES = 3  # with and without something, before its share in the mood is judged
+LEAST_ENTRIES = 3  # with and without a name, before its influence on the mood is computed
 MOST = 12
 ENOUGH = 20
-LONGEST = 1000  # entries in which stretches are looked for: the search is quadratic
+LONGEST = 1000  # entries that are searched for stretches, since the search is quadratic
 
 
 def analyse(history: History, relations: Sequence[Mapping[str, Any]]) -> Found:
-    """Mood, seasons, anomalies, themes, relations; half sure with twenty entries, towards 1 with more."""
+    """Return mood, seasons, anomalies, themes and relations; the confidence is 0.5 at twenty entries."""
     moments = history.moments
     data = {
         "entries": len(moments),
@@ -50,7 +50,7 @@ def mood_overview(moments: Sequence[Moment]) -> dict[str, Any]:
 
 
 def stretches(moments: Sequence[Moment]) -> list[dict[str, Any]]:
-    """The time cut where the level of the mood changed clearly."""
+    """Split the time where the level of the mood changed clearly."""
     moments = moments[-LONGEST:]
     pieces = [
         moments[part.start : part.stop] for part in segments([moment.mood for moment in moments]) if part
@@ -96,7 +96,7 @@ def seasonality(moments: Sequence[Moment]) -> dict[str, Any]:
 
 
 def influences(moments: Sequence[Moment]) -> dict[str, Any]:
-    """People, places and activities by the difference of mood between entries with and without them."""
+    """Return the difference in mood between entries with and without each person, place and activity."""
 
     def names(kind: str) -> Callable[[Moment], list[str]]:
         return lambda moment: [mention.name for mention in moment.mentions if mention.kind == kind]
@@ -134,7 +134,7 @@ def _group(name: str, group: Sequence[Moment], moments: Sequence[Moment]) -> dic
 
 
 def themes(moments: Sequence[Moment]) -> dict[str, Any]:
-    """The most frequent themes, and those whose share in the second half of the time differs most."""
+    """Return the most frequent themes, and those whose share changed most in the second half of the time."""
     middle = (moments[0].day + moments[-1].day) / 2
     early = [moment for moment in moments if moment.day <= middle]
     late = [moment for moment in moments if moment.day > middle]
@@ -162,7 +162,7 @@ def _ranked(shift: Mapping[str, float], sign: int) -> dict[str, float]:
 
 
 def bonds(relations: Sequence[Mapping[str, Any]], moments: Sequence[Moment]) -> list[dict[str, Any]]:
-    """The strongest relations: often together, and not only because one of them is everywhere."""
+    """Return the strongest relations, relative to how often each name occurs."""
     counts = Counter(mention.name for moment in moments for mention in moment.mentions)
     found = [_bond(relation, counts) for relation in relations if relation["weight"] > 1]
     return sorted(found, key=lambda bond: -bond["weight"] * bond["strength"])[:MOST]

@@ -1,4 +1,4 @@
-"""The demo: a year of three people's journals through the whole pipeline, and what was found in it."""
+"""The demo: analyses a year of three people's journals and shows the findings."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ TOLD = 7
 
 
 async def demo(db: Database, ai: AI, console: Console) -> None:
-    """Import the sample, follow its analysis by the workers of the fleet, and tell the findings.
+    """Import the sample, wait for its analysis by the fleet, and show the findings.
 
-    Run again, it finds everything done already and only tells.
+    If the sample is already analysed, only show the findings.
     """
     started = time.monotonic()
     imported = await import_sample(db)
@@ -34,8 +34,8 @@ async def demo(db: Database, ai: AI, console: Console) -> None:
     failed = await follow(db, imported.tasks, console)
     if failed:
         why = (failed[0].error or failed[0].status).splitlines()[0]
-        message = f"{len(failed)} tasks did not succeed, the first: {why}"
-        raise ShiftbossError(message, hint="`shiftboss journal process` tries again")
+        message = f"{len(failed)} tasks failed, the first with: {why}"
+        raise ShiftbossError(message, hint="run `shiftboss journal process` to try again")
     if imported.tasks:
         seconds = time.monotonic() - started
         console.print(f"{len(imported.tasks)} tasks in {seconds:.1f} s", highlight=False)
@@ -43,7 +43,7 @@ async def demo(db: Database, ai: AI, console: Console) -> None:
 
 
 async def import_sample(db: Database) -> commands.Imported:
-    """The sample's entries, and tasks for all that are not analysed yet."""
+    """Import the sample, and enqueue the analysis of entries that are not analysed yet."""
     with as_file(files("shiftboss.extensions.journal") / "sample") as folder:
         sample = read(folder / f"{user}.jsonl" for user in USERS)
         imported = await commands.import_entries(db, sample, process=False)
@@ -53,7 +53,7 @@ async def import_sample(db: Database) -> commands.Imported:
 
 
 async def tell(db: Database, ai: AI, console: Console, users: Sequence[str] = USERS) -> None:
-    """What was found about each writer, and what a few questions find."""
+    """Show the findings about each writer, and the results of a few searches."""
     for user in users:
         console.print()
         show_insights(console, await commands.insights(db, user), most=TOLD)

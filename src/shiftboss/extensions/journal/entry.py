@@ -1,4 +1,4 @@
-"""An entry as the pipeline sees it, and what every step says about it."""
+"""An entry and the results of its steps."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ KINDS: tuple[Kind, ...] = ("text", "voice_transcript", "image_description")
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a step found. `confidence_score` says how far to trust it, see docs/how-to/journal.md.
+    """The result of a step. docs/how-to/journal.md describes its `confidence_score`.
 
-    `input_hash` covers everything the step looked at: same hash, same result, no need to do it again.
+    `input_hash` covers all inputs of the step. While it is the same, the step does not run again.
     """
 
     task_type: str
@@ -33,11 +33,11 @@ class Result:
 
     @classmethod
     def from_json(cls, task_type: str, found: Mapping[str, Any]) -> Result:
-        """As stored; a whole confidence is a float again, or it would have another hash."""
+        """Return a stored result; its confidence is a float even if JSON has an integer, as in its hash."""
         return cls(task_type=task_type, **{**found, "confidence_score": float(found["confidence_score"])})
 
     def document(self) -> dict[str, Any]:
-        """The documented JSON shape."""
+        """Return the documented JSON form."""
         return {
             "task_type": self.task_type,
             "processed_data": self.processed_data,
@@ -80,6 +80,6 @@ class Entry:
 
 
 def digest(value: Any) -> str:
-    """The hash of any JSON value; the order of keys does not matter."""
+    """Return the hash of a JSON value, independent of the order of keys."""
     packed = orjson.dumps(value, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS, default=str)
     return hashlib.sha256(packed).hexdigest()

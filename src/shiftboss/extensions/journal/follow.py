@@ -1,4 +1,4 @@
-"""Waits for tasks and shows how far they are: a bar on a terminal, a line now and then on a pipe."""
+"""Waits for tasks and shows their progress: a bar on a terminal, a few lines on a pipe."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shiftboss.db import Database
 from shiftboss.model.task import Result, Status
 
 EVERY = 0.25
-PATIENCE = 10.0  # seconds without any progress, after which the reason is asked for
+PATIENCE = 10.0  # seconds without progress, after which the reason is shown
 STEPS = 10  # lines on a pipe
 
 
@@ -25,7 +25,7 @@ Show = Callable[[int], None]
 async def follow(
     db: Database, tasks: Sequence[UUID], console: Console, title: str = "analysing"
 ) -> list[Result]:
-    """Until all tasks are over; those that did not succeed."""
+    """Wait until all tasks have ended, and return those that did not complete."""
     live, bad = list(dict.fromkeys(tasks)), []
     total, moved, told = len(live), time.monotonic(), False
     with _progress(console, title, total) as show:

@@ -1,6 +1,6 @@
 """The task graph of an import: three tasks per entry, then three per user that wait for all its entries.
 
-A task that is live already is not made again: what follows waits for the live one.
+An active task is not created again: later tasks wait for the existing one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Rows = Sequence[dict[str, Any]]
 async def enqueue(
     db: Database, rows: Rows, *, origin: str = ORIGIN, conn: Connection | None = None
 ) -> list[UUID]:
-    """Tasks for these entries (id, user_id, revision), all or none; the ids of every task to wait for."""
+    """Enqueue the tasks of these entries (id, user_id, revision) atomically, and return all task ids."""
     if not rows:
         return []
     if conn is not None:
@@ -58,7 +58,7 @@ async def _enqueue(db: Database, rows: Rows, origin: str, conn: Connection) -> l
 def _entry_task(stage: str, row: dict[str, Any], origin: str, depends_on: list[UUID] | None) -> NewTask:
     return NewTask(
         task_type=PREFIX + stage,
-        # A stage that takes many entries in one call has the name that items of a batch have.
+        # A batch handler receives its items under the name ITEM.
         params={ITEM if stage == VECTORS.name else "entry_id": str(row["id"])},
         queue=QUEUE,
         origin=origin,
@@ -73,9 +73,9 @@ def _user_task(stage: str, user: str, origin: str, depends_on: list[UUID]) -> Ne
         params={"user_id": user},
         queue=QUEUE,
         origin=origin,
-        # One that runs already may have missed these entries, so only the same graph is the same task.
+        # A running task may have missed these entries, so the key depends on the tasks to wait for.
         dedup_key=f"{PREFIX}{stage}:{user}:{digest(sorted(map(str, depends_on)))[:16]}",
         depends_on=depends_on,
-        # An entry that cannot be analysed must not hide the others.
+        # Run even if the analysis of an entry failed.
         on_dependency_failure="run",
     )

@@ -1,8 +1,8 @@
-"""The pipeline's task handlers: `shiftboss worker shiftboss.extensions.journal.handlers:handlers` runs them.
+"""Task handlers of the pipeline: `shiftboss worker shiftboss.extensions.journal.handlers:handlers` runs them.
 
-`journal.<stage>` carries an entry, or a user, through one stage; what a model answers on the way is a durable
-step of the task. `journal.vector_generation` takes many entries in one call. A step's own name, such as
-`sentiment_analysis`, makes just that result and returns it in its documented shape.
+`journal.<stage>` takes an entry, or a user, through one stage; each answer of a model is a durable step of
+the task. `journal.vector_generation` takes many entries in one call. The task type of a step, such as
+`sentiment_analysis`, computes only that result and returns it in its documented form.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from shiftboss.worker.handlers import Handlers
 from shiftboss.worker.middleware import inject
 
 TIMEOUT = 300.0
-AWAY = Defer("the database is away", 1.0)
+AWAY = Defer("the database is unavailable", 1.0)
 
 BATCH = Batch(max_size=64, max_wait=0.1)
 
@@ -32,7 +32,7 @@ handlers = Handlers()
 
 
 async def _patiently(ctx: Context, work: Callable[[Pipeline], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
-    """Trouble with the database is not the task's: it comes again without having spent an attempt."""
+    """Run the work; if the database is unavailable, defer the task without spending an attempt."""
     try:
         return await work(Pipeline(ctx.db, await engine_of(ctx.db), ctx))
     except DatabaseUnavailable as error:
@@ -40,7 +40,7 @@ async def _patiently(ctx: Context, work: Callable[[Pipeline], Awaitable[dict[str
 
 
 async def vector_generation(entries: list[UUID], db: Database = inject) -> list[dict[str, Any] | Exception]:
-    """Embed many entries with one call of the model."""
+    """Embed many entries with one provider call."""
     try:
         ends = await Pipeline(db, await engine_of(db), patient=True).vectorise(entries)
     except DatabaseUnavailable as error:
@@ -72,7 +72,7 @@ def _step(name: str) -> Callable[..., Awaitable[dict[str, Any]]]:
 
 def _user_stage(name: str) -> Callable[..., Awaitable[dict[str, Any]]]:
     async def handle(ctx: Context, user_id: str) -> dict[str, Any]:
-        if await ctx.db.family(Journal).user(user_id) is None:  # erased while the task waited
+        if await ctx.db.family(Journal).user(user_id) is None:  # the writer was erased while the task waited
             return {"user": user_id, "new": False, "deleted": True}
         return await _patiently(ctx, lambda pipeline: getattr(pipeline, name)(user_id))
 

@@ -1,7 +1,7 @@
-"""A user's analysed entries in the order of writing, and what each one could look back upon.
+"""The analysed entries of a writer, in the order of writing.
 
-Context is made of the past only: an entry's context does not change when later entries arrive. The chain of
-hashes tells for each entry whether its past, or the entry itself, has changed.
+The context of an entry depends on earlier entries only, so it does not change when later ones arrive. A chain
+of hashes shows for each entry whether it or its past has changed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SEASONS = ("winter", "spring", "summer", "autumn")
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """The facts of one analysed entry that context is made of."""
+    """The facts of an analysed entry that contexts are computed from."""
 
     id: UUID
     external_id: str
@@ -115,7 +115,7 @@ class History:
     moments: Sequence[Moment]
 
     def chain(self) -> list[str]:
-        """For each moment the hash of itself and of everything before it."""
+        """Return for each moment a hash of it and of all earlier ones."""
         hashes, last = [], digest([self.user_id, self.preferences])
         for moment in self.moments:
             last = digest([last, moment.facts()])

@@ -1,7 +1,7 @@
-"""Stage 6, insights: the cross-entry findings worth telling, in words, with their evidence.
+"""Stage 6, insights: describes the relevant cross-entry findings in words, with their evidence.
 
-Statements are made from tested findings, with the finding's own confidence; the AI router adds what it
-sees in the latest entry against the writer's history.
+Statements are based on tested findings and have their confidence. The AI engine adds insights that compare
+the latest entry with the writer's history.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def mood_trend(analysis: Mapping[str, Any]) -> Iterator[Insight]:
 
 
 def level_changes(analysis: Mapping[str, Any]) -> Iterator[Insight]:
-    """A low stretch that ended is told as a recovery, one that lasts as a low."""
+    """Yield low stretches: as a recovery if they have ended, else as a current low."""
     found = analysis["stretches"]
     for place, low in enumerate(found):
         before = found[place - 1]["mood"] if place else None
@@ -61,7 +61,7 @@ def _is_low(mood: float, before: float | None, after: float | None) -> bool:
 
 
 def odd_days(analysis: Mapping[str, Any]) -> Iterator[Insight]:
-    """The two best and the two worst days, each against what was usual then."""
+    """Yield the two best and the two worst days, compared with the usual mood at the time."""
     sides = [
         [odd for odd in analysis["anomalies"] if odd["direction"] == side] for side in ("below", "above")
     ]
@@ -94,7 +94,7 @@ def company(analysis: Mapping[str, Any]) -> Iterator[Insight]:
 def habits(analysis: Mapping[str, Any]) -> Iterator[Insight]:
     for kind, words in (("places", "in {}"), ("activities", "with {}"), ("themes", "about {}")):
         known = analysis["influences"][kind]
-        if kind == "places":  # a town tells something, "kitchen" does not
+        if kind == "places":  # only proper names: "kitchen" is not a useful insight
             known = [place for place in known if place["name"][:1].isupper()]
         for item in _told(known):
             what = words.format(item["name"].replace("_", " "))
@@ -119,7 +119,7 @@ RULES: tuple[Callable[[Mapping[str, Any]], Iterator[Insight]], ...] = (
 
 
 def _told(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What is sure and large enough to be told, largest first."""
+    """Return the largest items with enough confidence and effect to be reported."""
     kept = [item for item in items if item.get("confidence", 0) >= SURE and abs(item["lift"]) >= LIFT]
     return sorted(kept, key=lambda item: -abs(item["lift"]))[:2]
 
@@ -140,7 +140,7 @@ def _day(iso: str) -> str:
 async def generate(
     history: History, analysis: Mapping[str, Any], user_context: Mapping[str, Any], ai: AI
 ) -> Found:
-    """Rules first, then the model's view of the latest entry; as sure as the insights are on average."""
+    """Return the insights of the rules and of the model; the confidence is their mean."""
     insights = [found for rule in RULES for found in rule(analysis)]
     variables = _variables(history, user_context)
     seen = await ask(ai, "insight_generation", InsightGeneration, Need.ADVANCED, variables)

@@ -1,7 +1,7 @@
-"""Who and what an entry mentions, decided over all entries of a user.
+"""Determines the people, places and concepts that entries mention, over all entries of a writer.
 
-One sentence often does not tell a person from a place. So a name counts once it was recognised clearly in
-some entry, its kind is what most clear recognitions say, and then every entry that has the word mentions it.
+A single sentence often does not distinguish a person from a place. A name counts if it was recognised clearly
+in one entry. Its kind is the one with most clear recognitions, and every entry with the name mentions it.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ CLEAR = 0.7
 CALENDAR = {name.casefold() for name in [*calendar.month_name, *calendar.day_name] if name}
 NOBODY = {"everybody", "everyone", "somebody", "someone", "nobody", "anybody", "anyone"}
 THEME_CONFIDENCE = 0.6
-LONGEST = 200  # characters: what is longer is no name, and too long for an index
+LONGEST = 200  # characters; longer texts are not names, and do not fit into an index
 
 
 def with_mentions(moments: Sequence[Moment]) -> list[Moment]:
-    """The same moments, each knowing its mentions."""
+    """Return the moments with their mentions."""
     known = resolve(moments)
     pattern = _pattern(known)
     return [replace(moment, mentions=_mentions(moment, known, pattern)) for moment in moments]
 
 
 def resolve(moments: Iterable[Moment]) -> dict[str, Mention]:
-    """Every name that was recognised clearly at least once, under its lower-case spelling."""
+    """Return all names that were recognised clearly at least once, by their case-folded spelling."""
     votes: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     best: dict[str, tuple[float, str]] = {}
     for moment in moments:
@@ -66,7 +66,7 @@ def _plain(name: str) -> str:
 
 
 def _pattern(known: Mapping[str, Mention]) -> re.Pattern[str] | None:
-    """Any known name, as it is written: `Will` is a person, `will` is not."""
+    """Return a case-sensitive pattern for all known names: `Will` is a person, `will` is not."""
     names = sorted((mention.name for mention in known.values()), key=len, reverse=True)
     return re.compile(rf"\b(?:{'|'.join(map(re.escape, names))})\b") if names else None
 

@@ -13,26 +13,26 @@ from shiftboss.operations import Audited
 
 
 class JournalOperations(Audited):
-    """Import entries, have them analysed, delete them."""
+    """Imports, analyses and deletes entries."""
 
     async def delete_entry(self, who: Principal, ident: str, user: str | None = None) -> list[UUID]:
-        """Delete an entry and everything made from it; the tasks that make the findings again."""
+        """Delete an entry and its results, and return the tasks that update the findings."""
         async with self._recorded(who, Role.OPERATOR, "journal.delete", ident):
             return await delete(self._db, ident, user)
 
     async def erase_journal(self, who: Principal, user: str) -> int:
-        """Delete a writer with all entries and everything found in them."""
+        """Delete a writer with all entries and findings, and return the number of entries."""
         async with self._recorded(who, Role.OPERATOR, "journal.erase", user):
             return await erase(self._db, user)
 
     async def process_journal(
         self, who: Principal, user: str | None = None, again: Sequence[str] = ()
     ) -> list[UUID]:
-        """Enqueue the analysis of every entry that is not through yet, and of these results again."""
+        """Enqueue the analysis of entries that are not analysed yet, and compute the results `again`."""
         async with self._recorded(who, Role.OPERATOR, "journal.process", user or "all"):
             return await process(self._db, user, again=again)
 
     async def import_journal(self, who: Principal, file: Path, user: str | None = None) -> Imported:
-        """Store the entries of a file, and enqueue the analysis of what is new or changed."""
+        """Store the entries of a file, and enqueue the analysis of new and changed ones."""
         async with self._recorded(who, Role.OPERATOR, "journal.import", file.name, user=user):
             return await import_entries(self._db, read([file], user=user))

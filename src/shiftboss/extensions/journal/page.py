@@ -1,4 +1,4 @@
-"""Journals: mood over time, themes, insights, search by meaning, import and analysis."""
+"""The pages of the journal: mood over time, themes, insights, search, import and analysis."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def view(visit: Visit) -> Context:
     users = [row["user_id"] for row in writers]
     asked = visit.wanted("user")
     if asked and asked not in users:
-        raise NotFound(f"there is no journal of {asked!r}", hint=f"known: {', '.join(users)}")
+        raise NotFound(f"there is no journal of {asked!r}", hint=f"known writers: {', '.join(users)}")
 
     async def find(question: str) -> list[dict[str, Any]]:
         return await search(db, await visit.admin.use(SharedAI).engine(), question, user=asked)
@@ -72,7 +72,7 @@ def _mood(rows: list[Any], bucket: str) -> Context | None:
 
 
 def _themes(entries: list[Any], entities: list[Any]) -> list[Context]:
-    """What is named most, by kind."""
+    """Return the names that are mentioned most, by kind."""
     recent = Counter(theme for entry in entries for theme in entry["themes"] or ()).most_common(10)
     found: list[Context] = [{"title": "Recent themes", "names": recent}] if recent else []
     for kind, title in KINDS:
@@ -96,7 +96,7 @@ async def _import(visit: Visit, form: Form) -> Answer:
     visit.who.require(PAGES[0].acting)
     upload = form.file("file")
     if upload is None:
-        raise UsageError("a file is needed", hint="JSON Lines, CSV, text or Markdown")
+        raise UsageError("no file was chosen", hint="choose a JSON Lines, CSV, text or Markdown file")
     with tempfile.TemporaryDirectory(prefix="shiftboss-import-") as folder:
         file = _keep(upload, Path(folder))
         done = await visit.admin.use(JournalOperations).import_journal(visit.who, file, form.text("user"))
@@ -128,12 +128,12 @@ async def _ask_analyse(visit: Visit, arg: str) -> Context:
 async def _process(visit: Visit, form: Form) -> str:
     again = [step] if (step := form.text("again")) else []
     made = await visit.admin.use(JournalOperations).process_journal(visit.who, form.arg or None, again)
-    return f"{count(len(made), 'task')} enqueued" if made else "everything is analysed already"
+    return f"{count(len(made), 'task')} enqueued" if made else "all entries are analysed"
 
 
 async def _delete(visit: Visit, form: Form) -> str:
     made = await visit.admin.use(JournalOperations).delete_entry(visit.who, form.arg)
-    return f"deleted; {count(len(made), 'task')} enqueued to make the findings again"
+    return f"deleted; {count(len(made), 'task')} enqueued to update the findings"
 
 
 async def _erase(visit: Visit, form: Form) -> str:

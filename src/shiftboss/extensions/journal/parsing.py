@@ -1,7 +1,7 @@
-"""One raw record, of whatever app, to the fields of an entry.
+"""Converts a raw record of any app to the fields of an entry.
 
-Names are brought to one spelling (`voiceNote`, `Voice Note` and `voice_note` are one), dates to a moment with
-a time zone, text, voice and image to parts. What has no meaning here is kept under `metadata.extra`.
+Field names are normalised (`voiceNote`, `Voice Note` and `voice_note` are the same), dates become timestamps
+with a time zone, and text, voice and image become parts. Unknown fields are kept under `metadata.extra`.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ PART_ALIASES: dict[Kind, tuple[str, ...]] = {
     "voice_transcript": ("voice_transcript", "voice", "voice_note", "transcript", "audio"),
     "image_description": ("image_description", "image", "photo", "picture", "caption"),
 }
-LONGEST_ENTRY = 1_000_000  # characters: a book; its analysis takes a minute
-LONGEST_NAME = 500  # bytes: two of them fit into an index
-OURS = ("results",)  # what an export adds to an entry
+LONGEST_ENTRY = 1_000_000  # characters; the analysis of such an entry takes a minute
+LONGEST_NAME = 500  # bytes; two names must fit into an index
+OURS = ("results",)  # fields that an export adds
 FIELD_OF = {alias: name for name, aliases in ALIASES.items() for alias in aliases}
 KIND_OF: dict[str, Kind] = {alias: kind for kind, aliases in PART_ALIASES.items() for alias in aliases}
 
 
 class BadEntry(UsageError):
-    """A record that cannot become an entry."""
+    """A record is not a valid entry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Parsed:
     renamed: dict[str, str]
 
     def row(self) -> dict[str, Any]:
-        """The argument of `journal.upsert_entries`."""
+        """Return the row for `journal.upsert_entries`."""
         at = self.written_at.isoformat()
         content = [at, self.timezone, self.parts, self.metadata]
         return {
@@ -79,16 +79,14 @@ class Parsed:
 
 
 def parse(raw: Mapping[str, Any], *, user: str | None = None) -> Parsed:
-    """Raises `BadEntry` when writer, time or content are missing or cannot be read."""
+    """Return the entry. Raises `BadEntry` if writer, time or content is missing or invalid."""
     raw = _plain(raw)
     fields, parts, extra, renamed = _sort_fields(raw)
     parts = [*_listed_parts(fields.get("parts")), *parts]
     if not parts:
-        raise BadEntry(
-            "no content", hint="give it `text`, `voice_transcript`, `image_description` or `parts`"
-        )
+        raise BadEntry("no content", hint="add `text`, `voice_transcript`, `image_description` or `parts`")
     if sum(len(part["content"]) for part in parts) > LONGEST_ENTRY:
-        raise BadEntry(f"longer than {LONGEST_ENTRY} characters", hint="cut it into several entries")
+        raise BadEntry(f"longer than {LONGEST_ENTRY} characters", hint="split it into several entries")
     writer = _short("user", str(fields.get("user") or user or "").strip())
     if not writer:
         raise BadEntry("no user", hint="add a `user` field or import with --user")
@@ -111,7 +109,7 @@ def parse(raw: Mapping[str, Any], *, user: str | None = None) -> Parsed:
 
 
 def snake(name: str) -> str:
-    """`voiceNote`, `Voice Note` and `voice-note` become `voice_note`."""
+    """Return the name in snake case: `voiceNote`, `Voice Note` and `voice-note` become `voice_note`."""
     spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name.strip())
     return re.sub(r"[^a-z0-9]+", "_", spaced.lower()).strip("_")
 
@@ -146,7 +144,7 @@ def _listed_parts(listed: Any) -> list[dict[str, Any]]:
     if listed is None:
         return []
     if not isinstance(listed, list):
-        raise BadEntry("`parts` is not a list")
+        raise BadEntry("`parts` is not a list", hint="write a list of objects with `kind` and `content`")
     return [_listed_part(part) for part in listed]
 
 
@@ -178,7 +176,7 @@ def _zone(value: Any) -> ZoneInfo:
 
 @cache
 def _zones() -> set[str]:
-    """Names that mean the same everywhere, and that PostgreSQL knows."""
+    """Return the names that PostgreSQL also has and that do not depend on the machine."""
     return available_timezones() - {"localtime", "Factory"}
 
 
@@ -199,7 +197,7 @@ def _from_iso(value: Any) -> datetime:
         return datetime.fromisoformat(str(value or "").strip())
     except ValueError as error:
         what = "no date" if not value else f"cannot read the date {value!r}"
-        raise BadEntry(what, hint="give `written_at` as ISO 8601, such as 2025-03-01T21:30") from error
+        raise BadEntry(what, hint="write `written_at` in ISO 8601, such as 2025-03-01T21:30") from error
 
 
 def _from_unix(seconds: float) -> datetime:
@@ -249,23 +247,23 @@ def _location(value: Any) -> str | None:
 
 def _short(what: str, text: str | None) -> str | None:
     if text and len(text.encode()) > LONGEST_NAME:
-        raise BadEntry(f"the {what} is longer than {LONGEST_NAME} bytes", hint=f"give a shorter `{what}`")
+        raise BadEntry(f"the {what} is longer than {LONGEST_NAME} bytes", hint=f"use a shorter `{what}`")
     return text
 
 
 def _plain(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """The record as JSON keeps it: what comes from YAML may hold more than that."""
+    """Return the record as plain JSON, since YAML may contain other types."""
     try:
         plain: dict[str, Any] = orjson.loads(orjson.dumps(raw, default=str, option=orjson.OPT_NON_STR_KEYS))
     except (TypeError, RecursionError) as error:
-        raise BadEntry(f"holds what cannot be stored: {error}") from error
+        raise BadEntry(f"cannot be stored as JSON: {error}") from error
     _refuse_nul(plain)
     return plain
 
 
 def _refuse_nul(value: Any) -> None:
     if isinstance(value, str) and "\x00" in value:
-        raise BadEntry("contains a NUL character", hint="PostgreSQL cannot store it; remove it from the text")
+        raise BadEntry("contains a NUL character", hint="remove it: PostgreSQL cannot store it")
     if isinstance(value, Mapping):
         for key, item in value.items():
             _refuse_nul(key)

@@ -1,9 +1,9 @@
-"""The pipeline: stages over the database and the AI router. Each method may be repeated at any time.
+"""The pipeline: runs the stages with the database and the AI engine. All methods can be repeated.
 
     entry:  data_structuring → content_analysis → vector_generation
     user:   contextual_processing → cross_entry_analysis → insight_generation
 
-The first three work on one entry; the last three on all entries of a user, once those are analysed.
+The first three stages process one entry; the last three all analysed entries of a user.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ LONGEST_PAUSE = 2.0
 
 
 class Pipeline:
-    """With the `ctx` of a task, paid answers are durable steps of it.
+    """Runs stages and steps. With the `ctx` of a task, paid answers are durable steps of the task.
 
-    `patient`: findings are kept until the database takes them, for work without steps.
+    If `patient`, results are kept in memory until the database is available, for work without steps.
     """
 
     def __init__(self, db: Database, ai: AI, ctx: Context | None = None, *, patient: bool = False) -> None:
@@ -58,14 +58,14 @@ class Pipeline:
         self._patient = patient
 
     async def run_stage(self, stage: str, entry_id: UUID) -> dict[str, Any]:
-        """One entry through one stage, and through the stages before it as far as they are not done."""
+        """Take an entry through a stage, and first through earlier stages that are not done."""
         if stage not in ENTRY_STAGES:
-            raise UsageError(f"there is no stage {stage!r}", hint=f"one of {', '.join(ENTRY_STAGES)}")
+            raise UsageError(f"there is no stage {stage!r}", hint=f"use one of {', '.join(ENTRY_STAGES)}")
         entries = await self._entries([entry_id])
         return await self._through(entries[entry_id], stage, self._make) if entries else _deleted(entry_id)
 
     async def vectorise(self, entry_ids: Sequence[UUID]) -> list[dict[str, Any] | BaseException]:
-        """Many entries through the last stage of an entry. One call of the model embeds them all."""
+        """Take many entries through the last stage, with one provider call for all embeddings."""
         entries = await self._entries(entry_ids)
         analysed = await self._all(entries, ANALYSIS.name, self._make)
         sound = {id: entry for id, entry in entries.items() if isinstance(analysed[id], dict)}
@@ -89,7 +89,7 @@ class Pipeline:
         return {"entry": entry.external_id, "revision": entry.revision, "new": new}
 
     async def run_step(self, step: str, entry_id: UUID) -> dict[str, Any]:
-        """One result in its documented shape, made now unless it is known; what it needs is made first."""
+        """Return a result in its documented form; compute it and its inputs if needed."""
         entry = await self.entry(entry_id)
         for stage in ENTRY_STAGES.values():
             wanted = stage is STEP_STAGE[step]
@@ -99,7 +99,7 @@ class Pipeline:
         return entry.results[step].document()
 
     async def _advance(self, entry: Entry, stage: Stage, make: Make) -> list[str]:
-        """Which results are new; the entry has all of them."""
+        """Run a stage, update the results of the entry and return the types of the new ones."""
         progress = await advance(entry, stage, make)
         await self._index(progress.fresh)
         await self._store([(entry, result) for result in progress.fresh])
@@ -118,7 +118,7 @@ class Pipeline:
         return entries[entry_id]
 
     async def contextual_processing(self, user: str) -> dict[str, Any]:
-        """Mentions, cross-references and context of a user's entries, where their past has changed."""
+        """Update mentions, cross-references and contexts of entries whose past has changed."""
         history = await self.history(user)
         await self._store_mentions(history.moments)
         references = await self._references(user, history.moments)
@@ -148,13 +148,13 @@ class Pipeline:
         input_hash = digest(["insight_generation", analysis["input_hash"], analysis["processed_data"]])
         if await self._is_known(user, "insight_generation", input_hash):
             return {"user": user, "new": False}
-        # An entry that came meanwhile has no context yet; what follows its own analysis comes here again.
+        # A new entry has no context yet; this task runs again after its analysis.
         latest = (await self.entry(history.moments[-1].id)).results.get("user_context")
         context = latest.processed_data["user_context"] if latest else {}
         make = partial(generate, history, analysis["processed_data"], context, self._ai)
         found = await durably(self._ctx, "insight_generation", input_hash, make)
         if not await self._is_known(user, "cross_entry_analysis", analysis["input_hash"]):
-            return {"user": user, "new": False}  # overtaken by a newer analysis
+            return {"user": user, "new": False}  # there is a newer analysis
         insights = found.processed_data["insights"]
         await self._journal.store_insights(user, insights)
         await self._journal.store_user_result(
@@ -167,10 +167,10 @@ class Pipeline:
         account = await self._journal.user(user)
         if account is None:
             raise UsageError(
-                f"there is no journal of {user!r}", hint="`shiftboss journal status` lists the users"
+                f"there is no journal of {user!r}", hint="run `shiftboss journal status` to list writers"
             )
         moments = [Moment.from_row(row) for row in await self._journal.history(user)]
-        # In a thread, here and below: a long history takes its time, and the loop must keep beating.
+        # In a thread, since a long history takes time and would delay heartbeats.
         return History(user, account["preferences"], await asyncio.to_thread(with_mentions, moments))
 
     async def _is_known(self, user: str, task_type: str, input_hash: str) -> bool:
@@ -192,7 +192,7 @@ class Pipeline:
         await self._journal.store_mentions(rows)
 
     async def _references(self, user: str, moments: Iterable[Moment]) -> list[tuple[Moment, Result]]:
-        """Links entries whose vectors are new, then tells every entry its best references."""
+        """Link entries with new vectors, and return the changed references of all entries."""
         moments = list(moments)
         await self._journal.link_entries(
             [m.id for m in moments if "cross_reference_embedding" not in m.hashes]
@@ -205,7 +205,7 @@ class Pipeline:
         return [(m, r) for m, r in results if m.hashes.get(r.task_type) != r.input_hash]
 
     async def _index(self, fresh: Iterable[Result]) -> None:
-        """Vectors of another length than usual need an index of their own before they arrive."""
+        """Create an index for vectors with unusual dimensions before they are stored."""
         for result in fresh:
             if result.task_type == "embedding_generation" and len(result.vector or ()) != INDEXED:
                 await self._journal.index_dimensions(len(result.vector or ()))
@@ -219,7 +219,7 @@ class Pipeline:
             except DatabaseUnavailable as error:
                 if not self._patient:
                     raise
-                log.warning("findings wait for the database", findings=len(rows), reason=error.message)
+                log.warning("cannot store results, retrying", results=len(rows), reason=error.message)
                 await asyncio.sleep(backoff.next())
         return 0
 

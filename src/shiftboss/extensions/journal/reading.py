@@ -1,4 +1,4 @@
-"""Files to raw records: JSON Lines, CSV, folders of text and Markdown. A bad line costs only itself."""
+"""Reads raw records from JSON Lines, CSV, text and Markdown files. Invalid lines are skipped and reported."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FRONT_MATTER = re.compile(r"\A---\s*\n(.*?)\n---\s*\n", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why one line, or one file, was not imported."""
+    """The reason why a line or a file was not imported."""
 
     path: str
     line: int
@@ -33,8 +33,8 @@ class Problem:
 
 
 def read(paths: Iterable[Path], *, user: str | None = None) -> Iterator[Parsed | Problem]:
-    """Every entry of every file, and a problem for each that cannot be one."""
-    # All of them first: a wrong path is told before anything is read.
+    """Yield the entries of all files, and a problem for each invalid one."""
+    # Check all paths before reading anything.
     for path, records in [source for given in paths for source in _sources(given)]:
         for line, record in records:
             yield _parsed(path, line, record, user)
@@ -58,9 +58,11 @@ def _sources(path: Path) -> list[tuple[Path, Iterator[Record]]]:
     reader = READERS.get(path.suffix.lower())
     if reader is None:
         known = ", ".join(READERS)
-        raise UsageError(f"cannot import {path}: unknown kind of file", hint=f"a folder, or one of {known}")
+        raise UsageError(
+            f"cannot import {path}: unknown kind of file", hint=f"use a folder, or one of {known}"
+        )
     if not path.is_file():
-        raise UsageError(f"there is no file {path}")
+        raise UsageError(f"there is no file {path}", hint="check the path")
     return [(path, reader(path))]
 
 
@@ -70,7 +72,7 @@ def _text(path: Path) -> str:
     except UnicodeDecodeError as error:
         raise UsageError(f"{path} is not UTF-8 text", hint="convert it, for example with iconv") from error
     except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+        raise UsageError(f"cannot read {path}: {error.strerror}", hint="check its permissions") from error
 
 
 def _json_lines(path: Path) -> Iterator[Record]:
@@ -106,12 +108,12 @@ def _csv(path: Path) -> Iterator[Record]:
 def _prose_in(folder: Path) -> list[Path]:
     files = sorted(file for file in folder.rglob("*") if file.suffix.lower() in PROSE and file.is_file())
     if not files:
-        raise UsageError(f"no text in {folder}", hint=f"looked for {', '.join(PROSE)}")
+        raise UsageError(f"no text files in {folder}", hint=f"the folder needs files with {', '.join(PROSE)}")
     return files
 
 
 def _one_of_many(path: Path) -> Iterator[Record]:
-    """A file of a folder that cannot be read costs only itself."""
+    """Read a file of a folder, and yield a problem if that fails."""
     try:
         yield from _prose(path)
     except UsageError as error:
@@ -119,12 +121,12 @@ def _one_of_many(path: Path) -> Iterator[Record]:
 
 
 def _prose(path: Path) -> Iterator[Record]:
-    """One file, one entry: YAML front matter if there is any, dated by it, the name or the file."""
+    """Read a file as one entry. Its date is in the YAML front matter, the file name or the file system."""
     text = _text(path)
     head = FRONT_MATTER.match(text)
     try:
         fields = yaml.safe_load(head[1]) if head else {}
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # a date that is none is a ValueError
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: an invalid date
         yield 1, Problem(str(path), 1, f"the front matter is not YAML: {' '.join(str(error).split())}")
         return
     if not isinstance(fields, dict):

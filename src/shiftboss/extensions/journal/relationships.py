@@ -1,4 +1,4 @@
-"""Relationship context: how an entry hangs together with earlier ones through people, places and concepts."""
+"""Relationship context: connects an entry with earlier ones through people, places and concepts."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from shiftboss.extensions.journal.history import History, Mention, Moment
 from shiftboss.extensions.journal.steps import Found
 
 MOST_CONNECTIONS = 5
-AWAY_DAYS = 60  # not mentioned for so long: it has returned
+AWAY_DAYS = 60  # days without a mention, after which the next one is a return
 PLURAL = {"person": "people", "place": "places", "concept": "concepts"}
 
 
 @dataclass(slots=True)
 class Acquaintance:
-    """What earlier entries say of one person, place or concept."""
+    """The earlier entries that mention a person, place or concept."""
 
     seen: list[Moment] = field(default_factory=list)
 
@@ -37,14 +37,17 @@ class Acquaintance:
         }
 
     def _evolution(self, now: Moment) -> str:
-        """More or less often in the last quarter than in the quarter before."""
+        """Return whether mentions grew or fell from the previous quarter to the last one."""
         ages = [now.day - moment.day for moment in self.seen]
         lately, before = sum(age <= 90 for age in ages) + 1, sum(90 < age <= 180 for age in ages)
         return "growing" if lately > before + 1 else "fading" if lately < before else "steady"
 
 
 def relationship_context(history: History) -> Iterator[Found]:
-    """Mentions with their past, the edges between them, and the entries they lead to; sure as the names."""
+    """Yield the mentions of each entry with their past, and related entries.
+
+    The confidence is the mean confidence of the names.
+    """
     known: dict[str, Acquaintance] = defaultdict(Acquaintance)
     edges: Counter[tuple[str, str]] = Counter()
     for moment in history.moments:
@@ -63,7 +66,7 @@ def relationship_context(history: History) -> Iterator[Found]:
 
 
 def _connections(moment: Moment, known: dict[str, Acquaintance]) -> list[dict[str, Any]]:
-    """Earlier entries that share the most; what is mentioned everywhere connects little."""
+    """Return the earlier entries that share most names; frequent names count less."""
     weights: Counter[str] = Counter()
     shared: dict[str, list[str]] = defaultdict(list)
     for mention in moment.mentions:

@@ -1,4 +1,4 @@
-"""JSON Schema from one example, and the rules that a kind of content calls for."""
+"""Infers a JSON Schema from one example, and the processing rules for kinds of content."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RULES = {
 
 
 def infer_schema(document: dict[str, Any]) -> tuple[dict[str, Any], float]:
-    """A schema that the document satisfies, and the share of its values whose type is clear."""
+    """Return a schema that the document satisfies, and the share of values with a clear type."""
     counts = {"clear": 0, "all": 0}
     schema = {"$schema": DRAFT} | _of(document, counts)
     return schema, counts["clear"] / max(1, counts["all"])

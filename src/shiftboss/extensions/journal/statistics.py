@@ -1,6 +1,6 @@
-"""The few statistics the journal needs, robust ones where a single odd day must not decide.
+"""Statistics for the journal, robust against single outliers where that matters.
 
-Every `confidence` is one minus the chance that the finding is an accident (a normal approximation).
+Each `confidence` is one minus the probability that the finding is due to chance (a normal approximation).
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from statistics import fmean, median, variance
 
-MOST_POINTS = 1000  # every pair of them is looked at
-SPREAD_FLOOR = 0.1  # moods that hardly vary must not make every ripple an anomaly
+MOST_POINTS = 1000  # since all pairs are compared
+SPREAD_FLOOR = 0.1  # so that small changes of a constant mood are not anomalies
 
 
 def confidence_of(z: float) -> float:
-    """One minus the two-sided chance of a standard normal value at least as far out as z."""
+    """Return one minus the two-sided p-value of the z-score."""
     return math.erf(abs(z) / math.sqrt(2))
 
 
 def robust_z(value: float, others: Sequence[float]) -> float:
-    """How many robust standard deviations the value lies from the median of the others."""
+    """Return the distance of the value from the median of the others, in robust standard deviations."""
     middle = median(others)
     deviation = median(abs(other - middle) for other in others)
     return (value - middle) / max(SPREAD_FLOOR, 1.4826 * deviation)
@@ -39,7 +39,7 @@ class Trend:
 
 
 def trend(x: Sequence[float], y: Sequence[float]) -> Trend:
-    """Theil–Sen slope, tested by Kendall's tau; of a long series every so many points."""
+    """Return the Theil–Sen slope, tested by Kendall's tau. Long series are sampled."""
     step = -(-len(x) // MOST_POINTS) or 1
     x, y = x[::step], y[::step]
     pairs = [(x[j] - x[i], y[j] - y[i]) for i in range(len(x)) for j in range(i + 1, len(x)) if x[j] > x[i]]
@@ -58,7 +58,7 @@ class Difference:
 
 
 def difference(first: Sequence[float], second: Sequence[float]) -> Difference:
-    """Welch's test; nothing is claimed for groups of fewer than two."""
+    """Return the difference of means by Welch's test; it is zero for groups of fewer than two."""
     if len(first) < 2 or len(second) < 2:
         return Difference(0.0, 0.0)
     effect = fmean(first) - fmean(second)
@@ -67,9 +67,10 @@ def difference(first: Sequence[float], second: Sequence[float]) -> Difference:
 
 
 def segments(values: Sequence[float], *, shortest: int = 4, penalty: float = 3.0) -> list[range]:
-    """Cut the series where its level changes: the cut with the least squares left, each piece at a price.
+    """Split the series where its level changes, by least squares with a penalty per segment.
 
-    At this price noise of forty values is cut in one case of thirty; a dip of four times the noise is found.
+    With this penalty, forty values of noise are split in one of thirty cases, and a dip of four times the
+    noise is found.
     """
     n = len(values)
     if n < 2 * shortest:
@@ -87,7 +88,7 @@ def segments(values: Sequence[float], *, shortest: int = 4, penalty: float = 3.0
 
 
 def _noise(values: Sequence[float]) -> float:
-    """The variance from one entry to the next, which steps between levels hardly touch."""
+    """Return the variance between neighbouring values, which changes of level hardly affect."""
     return max(SPREAD_FLOOR**2, fmean((b - a) ** 2 for a, b in pairwise(values)) / 2)
 
 

@@ -1,8 +1,8 @@
-"""Steps and stages: how an entry is carried one stage further, and how work already done is recognised.
+"""Steps and stages of the pipeline.
 
-A step is two functions: `select` picks what it looks at out of the entry and earlier results, `run` makes the
-finding from exactly that. The hash of what was selected names the finding, so a step cannot depend on
-anything that its hash does not cover, and is run again only when its input changed.
+A step has two functions: `select` picks its inputs from the entry and earlier results, and `run` computes the
+finding from them alone. The hash of the inputs identifies the finding, so a step runs again only when its
+inputs have changed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Results = Mapping[str, Result]
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A step's answer, before it gets its name and hash."""
+    """The finding of a step, without its name and hash."""
 
     processed_data: dict[str, Any]
     confidence: float
@@ -38,8 +38,8 @@ class Step:
     name: str
     select: Callable[[Entry, Results], Inputs]
     run: Callable[[Inputs, AI], Awaitable[Found]]
-    version: int = 1  # raise it when `run` changes its mind about the same inputs
-    paid: bool = False  # it asks the AI engine, so a task keeps its finding as a durable step
+    version: int = 1  # raise it when `run` returns other findings for the same inputs
+    paid: bool = False  # calls the AI engine, so the finding is a durable step of the task
 
     def result(self, found: Found, input_hash: str) -> Result:
         return Result(
@@ -55,7 +55,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Waves of steps; those of one wave do not need each other and run at the same time."""
+    """A sequence of waves; the steps of a wave are independent and run concurrently."""
 
     name: str
     waves: tuple[tuple[Step, ...], ...]
@@ -65,7 +65,7 @@ class Stage:
         return tuple(step for wave in self.waves for step in wave)
 
     def until(self, name: str) -> Stage:
-        """The same stage, ending with this step; nothing beside it is run."""
+        """Return the stage up to this step, without the other steps of its wave."""
         waves: list[tuple[Step, ...]] = []
         for wave in self.waves:
             last = tuple(step for step in wave if step.name == name)
@@ -77,7 +77,7 @@ class Stage:
 
 @dataclass(slots=True)
 class Progress:
-    """What a stage did: every result of the entry so far, which of them are new, and what went wrong."""
+    """The outcome of a stage: all results of the entry, the new ones, and an error."""
 
     results: dict[str, Result]
     fresh: list[Result]
@@ -85,11 +85,11 @@ class Progress:
 
 
 Make = Callable[[Step, Inputs, str], Awaitable[Found]]
-"""Makes the finding of a step from its inputs, whose hash is the third argument."""
+"""Computes the finding of a step from its inputs; the third argument is their hash."""
 
 
 def making(ai: AI, ctx: Context | None = None) -> Make:
-    """Ask the AI engine; in a task, what was paid for is a durable step and is not asked for again."""
+    """Return a function that runs steps; in a task, paid findings are durable steps."""
 
     async def make(step: Step, inputs: Inputs, input_hash: str) -> Found:
         return await durably(ctx if step.paid else None, step.name, input_hash, partial(step.run, inputs, ai))
@@ -100,12 +100,12 @@ def making(ai: AI, ctx: Context | None = None) -> Make:
 async def durably(
     ctx: Context | None, name: str, input_hash: str, call: Callable[[], Awaitable[Found]]
 ) -> Found:
-    """What the call finds, as a step of the task if there is one; other inputs are another step."""
+    """Return the finding of the call, as a durable step if there is a task; other inputs are another step."""
     return await (call() if ctx is None else ctx.step(f"{name} {input_hash[:16]}", call, type=Found))
 
 
 async def advance(entry: Entry, stage: Stage, make: Make) -> Progress:
-    """Run what is not done yet. An error ends the stage, but never costs a finding that was already made."""
+    """Run the steps that are not done. An error ends the stage, but findings made before are kept."""
     progress = Progress(dict(entry.results), [])
     for wave in stage.waves:
         todo = [(step, *inputs_of(step, entry, progress.results)) for step in wave]
@@ -123,7 +123,7 @@ async def advance(entry: Entry, stage: Stage, make: Make) -> Progress:
 
 
 def inputs_of(step: Step, entry: Entry, results: Results) -> tuple[Inputs, str]:
-    """What a step looks at, and the hash of that."""
+    """Return the inputs of a step and their hash."""
     inputs = step.select(entry, results)
     return inputs, digest([step.name, step.version, inputs])
 
@@ -134,7 +134,7 @@ def is_done(step: Step, input_hash: str, results: Results) -> bool:
 
 
 async def ask(ai: AI, name: str, schema: type[Analysis], need: Need, variables: Mapping[str, Any]) -> Found:
-    """A finding straight from the AI engine: its data, its confidence, and who said so."""
+    """Return a finding of the AI engine, with its confidence, provider and model."""
     answer: Answer[Analysis] = await ai.complete(
         template=name, schema=schema, need=need, variables=variables, task_type=name
     )

@@ -1,4 +1,4 @@
-"""The journal's tables, one method per SQL function (`sql/functions/005*_journal*.sql`)."""
+"""The SQL functions of the journal, one method each."""
 
 from __future__ import annotations
 
@@ -20,26 +20,29 @@ class Journal:
         self._db = db
 
     async def upsert_entries(self, entries: Sequence[Mapping[str, Any]]) -> list[Row]:
-        """id, user_id, external_id, revision and outcome (`new`, `changed` or `same`) of each entry."""
+        """Store entries; return the id, user_id, external_id, revision and outcome of each.
+
+        The outcome is `new`, `changed` or `same`.
+        """
         return await self._db.fetch("SELECT * FROM journal.upsert_entries(%s)", [Jsonb(list(entries))])
 
     async def load_entries(self, entries: Sequence[UUID]) -> list[Row]:
-        """These entries with all their results, in this order, as far as they exist."""
+        """Return the existing entries with their results, in this order."""
         return await self._db.fetch("SELECT * FROM journal.load_entries(%s)", [list(entries)])
 
     async def entry_ids(self, user: str | None = None) -> list[UUID]:
-        """All entries, oldest first."""
+        """Return the ids of all entries, oldest first."""
         where = "%(user)s::text IS NULL OR user_id = %(user)s"
         sql = f"SELECT id FROM journal.entries WHERE {where} ORDER BY written_at, id"  # noqa: S608 -- constants
         return [row["id"] for row in await self._db.fetch(sql, {"user": user})]
 
     async def find_entries(self, ident: str, user: str | None = None) -> list[UUID]:
-        """Entries with this id or external id (of any user, unless one is given)."""
+        """Return the entries with this id or external id, of one writer or of all."""
         rows = await self._db.fetch("SELECT id FROM journal.find_entries(%s, %s)", [ident, user])
         return [row["id"] for row in rows]
 
     async def store_results(self, results: Sequence[Mapping[str, Any]]) -> int:
-        """How many were written; what is known already or of an older revision is left out."""
+        """Store results and return their number, without known results and those of old revisions."""
         sql = "SELECT journal.store_results(%s) AS stored"
         return await self._number(sql, [Jsonb(list(results))], "stored")
 
@@ -54,7 +57,7 @@ class Journal:
         return await self._number(sql, [Jsonb(dict(revisions))], "marked")
 
     async def forget_results(self, task_type: str, user: str | None = None) -> int:
-        """Throw results away so that they are made again; how many there were."""
+        """Delete results so that they are computed again, and return their number."""
         sql = "SELECT journal.forget_results(%s, %s) AS forgotten"
         return await self._number(sql, [task_type, user], "forgotten")
 
@@ -71,7 +74,7 @@ class Journal:
         provider: str | None = None,
         model: str | None = None,
     ) -> bool:
-        """True if it is new; False if this very result is there already."""
+        """Store a result about a writer, and return whether it is new."""
         row = await self._db.fetch_one(
             "SELECT journal.store_user_result(%s, %s, %s, %s, %s, %s, %s) AS stored",
             [user, task_type, input_hash, Jsonb(dict(processed_data)), confidence_score, provider, model],
@@ -79,7 +82,7 @@ class Journal:
         return bool(row and row["stored"])
 
     async def user_results(self, user: str) -> dict[str, Row]:
-        """What was found about all the user's entries together, by task type."""
+        """Return the results about a writer by task type."""
         rows = await self._db.fetch("SELECT * FROM journal.user_results WHERE user_id = %s", [user])
         return {row["task_type"]: row for row in rows}
 
@@ -110,23 +113,23 @@ class Journal:
         ef_search: int = 200,
         terms: Sequence[str] | None = None,
     ) -> list[Row]:
-        """The nearest entries by meaning, and by terms if there are any, best first."""
+        """Search entries by meaning and, if given, by terms; best first."""
         return await self._db.fetch(
             "SELECT * FROM journal.search(%s::vector, %s, %s, %s, %s, %s, %s, %s)",
             [_vector(query), model, user, limit, since, until, ef_search, list(terms) if terms else None],
         )
 
     async def delete_entries(self, entries: Sequence[UUID]) -> int:
-        """Delete entries and everything made from them."""
+        """Delete entries and all their results."""
         return await self._number("SELECT journal.delete_entries(%s) AS gone", [list(entries)], "gone")
 
     async def erase_user(self, user: str) -> int | None:
-        """Delete a writer and everything of theirs; the number of entries, None if nobody has this name."""
+        """Delete a writer with all data; return the number of entries, or None if there is no such writer."""
         row = await self._db.fetch_one("SELECT journal.erase_user(%s) AS gone", [user])
         return row["gone"] if row else None
 
     async def embedding_models(self) -> list[str]:
-        """The models that have embedded entries."""
+        """Return the models that have embedded entries."""
         sql = "SELECT DISTINCT model FROM journal.embeddings WHERE kind = 'content' ORDER BY model"
         return [row["model"] for row in await self._db.fetch(sql)]
 
@@ -140,7 +143,7 @@ class Journal:
         return await self._db.fetch("SELECT * FROM journal.references_of(%s)", [user])
 
     async def relations(self, user: str, limit: int = 200) -> list[Row]:
-        """The strongest edges of the user's graph of people, places and concepts."""
+        """Return the strongest edges of a writer's graph of people, places and concepts."""
         return await self._db.fetch(
             "SELECT * FROM journal.relations WHERE user_id = %s "
             "ORDER BY weight DESC, name, other_name LIMIT %s",
@@ -160,7 +163,7 @@ class Journal:
         return await self._db.fetch("SELECT * FROM journal.status()")
 
     async def entries(self, user: str | None = None, limit: int = 50, offset: int = 0) -> list[Row]:
-        """Newest first, with mood, emotion, themes and confidence as far as they are known."""
+        """Return entries, newest first, with mood, emotion, themes and confidence if they are known."""
         return await self._db.fetch("SELECT * FROM journal.list_entries(%s, %s, %s)", [user, limit, offset])
 
     async def _number(self, sql: str, params: Sequence[Any], name: str) -> int:

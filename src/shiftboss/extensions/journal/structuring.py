@@ -1,4 +1,4 @@
-"""Stage 1, data structuring: raw parsing, normalisation, schema inference, multi-modal integration."""
+"""Stage 1, data structuring: raw parsing, normalisation, schema inference and multimodal integration."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ def _select_raw(entry: Entry, results: Results) -> Inputs:
 
 
 async def parse_raw(inputs: Inputs, ai: AI) -> Found:
-    """Each part on its own: title, sentences, dates and named values; sure as its parts are, by length.
+    """Find title, sentences, dates and named values of each part.
 
-    The text of a part is computed from what was written, never taken from a model.
+    The confidence is the mean of the parts, weighted by length. The text of a part is the writer's own, never
+    the model's.
     """
     variables = [{"content": part["content"], "source": part["kind"]} for part in inputs["parts"]]
     asked = (ask(ai, "raw_data_parsing", RawDataParsing, Need.BASIC, each) for each in variables)
@@ -54,7 +55,7 @@ def _select_normal(entry: Entry, results: Results) -> Inputs:
 
 
 async def normalise(inputs: Inputs, ai: AI) -> Found:
-    """One form for text, dates and metadata. Full confidence less a share for every assumption made."""
+    """Normalise text, dates and metadata. Each assumption lowers the confidence."""
     parsed, given = inputs["parsed"], inputs["metadata"]
     assumptions = _assumptions(inputs)
     data = {
@@ -94,7 +95,7 @@ def _normal_part(part: dict[str, Any]) -> dict[str, Any]:
 
 
 def clean(text: str) -> str:
-    """Composed characters, no control characters, single spaces, at most one empty line."""
+    """Return the text with composed characters, single spaces and at most one empty line in a row."""
     composed = unicodedata.normalize("NFC", text)
     visible = "".join(ch for ch in composed if ch == "\n" or unicodedata.category(ch) not in ("Cc", "Cf"))
     lines = [re.sub(r"\s+", " ", line).strip() for line in visible.split("\n")]
@@ -110,7 +111,7 @@ def _select_schema(entry: Entry, results: Results) -> Inputs:
 
 
 async def infer(inputs: Inputs, ai: AI) -> Found:
-    """The JSON schema of the record as it came; as sure as the share of values with one clear type."""
+    """Infer the JSON schema of the raw record; the confidence is the share of values with a clear type."""
     schema, clear = infer_schema(inputs["source"])
     kinds = [part["kind"] for part in inputs["parts"]]
     data = {"content_type": content_type(kinds), "rules": processing_rules(kinds), "schema": schema}
@@ -123,9 +124,9 @@ def _select_parts(entry: Entry, results: Results) -> Inputs:
 
 
 async def integrate(inputs: Inputs, ai: AI) -> Found:
-    """One text of all parts. `text` is what the writer said, `full_text` adds what the images show.
+    """Combine all parts into one text: `text` has the writer's words, `full_text` also image descriptions.
 
-    Parts are related by the words they share; several parts with nothing in common lower the confidence.
+    Parts are related by common words. Parts without common words lower the confidence.
     """
     parts = inputs["parts"]
     said = [part["text"] for part in parts if part["kind"] in SPOKEN_OR_WRITTEN]
@@ -161,7 +162,7 @@ def _relation(first: str, second: str) -> str:
 
 
 def shared_words(first: str, second: str) -> float:
-    """Of the longer words of the shorter text, the share that the other one has as well."""
+    """Return the share of words with at least four letters that both texts contain."""
     a, b = (set(re.findall(r"\w{4,}", text.lower())) for text in (first, second))
     return round(len(a & b) / max(1, min(len(a), len(b))), 3)
 

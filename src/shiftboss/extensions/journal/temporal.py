@@ -1,4 +1,4 @@
-"""Temporal context: similar periods, the trend, seasons, anomalies and significant change of mood."""
+"""Temporal context: similar periods, trend, anomalies and significant changes of mood."""
 
 from __future__ import annotations
 
@@ -11,17 +11,20 @@ from shiftboss.extensions.journal.statistics import confidence_of, difference, r
 from shiftboss.extensions.journal.steps import Found
 
 TREND_DAYS = 60
-TREND_LEAST = 0.02  # mood per week; less is called steady
-BASELINE = 15  # entries that say what is usual now
+TREND_LEAST = 0.02  # mood per week; smaller slopes are steady
+BASELINE = 15  # entries that define the usual mood
 ANOMALY_Z = 2.0
-ANOMALY_LEAST = 0.35  # and by so much the mood must differ: a calm diary has no anomalies
+ANOMALY_LEAST = 0.35  # minimum difference in mood, so that a calm diary has no anomalies
 LEAST_HISTORY = 6
-LONGEST = 400  # entries to look back upon
+LONGEST = 400  # earlier entries that are compared
 RECENT = 5
 
 
 def temporal_context(history: History, evidence: Callable[[int], float]) -> Iterator[Found]:
-    """Mood now against mood before; sure by the length of the past and by how sure the mood itself is."""
+    """Yield the comparison of each mood with earlier ones.
+
+    The confidence grows with the number of earlier entries and the confidence in the mood.
+    """
     for place, moment in enumerate(history.moments):
         past = history.moments[max(0, place - LONGEST) : place]
         data = {
@@ -45,7 +48,7 @@ def _clock(moment: Moment) -> dict[str, Any]:
 
 
 def similar_periods(moment: Moment, past: Sequence[Moment]) -> dict[str, Any]:
-    """How the writer felt before on such a weekday, at such an hour, in such a month and season."""
+    """Return the earlier mood on the same weekday, time of day, month and season."""
     alike: dict[str, Callable[[Moment], Any]] = {
         "weekday": lambda m: m.weekday,
         "part_of_day": lambda m: m.part_of_day,
@@ -78,7 +81,7 @@ def recent_trend(moments: Sequence[Moment]) -> dict[str, Any]:
 
 
 def anomaly(moment: Moment, past: Sequence[Moment]) -> dict[str, Any]:
-    """A mood far from what was usual in the entries before, measured by median and median deviation."""
+    """Return whether the mood is far from that of previous entries, by median and median deviation."""
     usual = [other.mood for other in past[-BASELINE:]]
     if len(usual) < LEAST_HISTORY:
         return {"is_anomaly": False, "reason": "too few earlier entries"}
@@ -94,7 +97,7 @@ def anomaly(moment: Moment, past: Sequence[Moment]) -> dict[str, Any]:
 
 
 def significant_change(moments: Sequence[Moment]) -> dict[str, Any]:
-    """Whether the last few entries are, together, of another mood than those before."""
+    """Return whether the mood of the last few entries differs from the earlier ones."""
     recent, before = moments[-RECENT:], moments[:-RECENT]
     if len(before) < LEAST_HISTORY:
         return {"changed": False, "reason": "too few earlier entries"}

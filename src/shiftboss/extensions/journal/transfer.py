@@ -1,4 +1,4 @@
-"""Journals as files for the browser, in the form in which they can be imported again."""
+"""Exports journals as files for the browser, in a form that can be imported again."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ router = APIRouter(include_in_schema=False)
 
 @router.get("/journal/export")
 async def send(admin: At, who: Caller, user: str = "") -> StreamingResponse:
-    """Every entry with its results, one a line."""
+    """Export all entries with their results as JSON Lines."""
     entries = export(admin.db, user or None)
-    first = await anext(entries, None)  # a writer that nobody knows is told before the file begins
+    first = await anext(entries, None)  # raise an error for an unknown writer before the response starts
 
     async def lines() -> AsyncIterator[bytes]:
         if first is not None:

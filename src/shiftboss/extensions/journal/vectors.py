@@ -1,4 +1,4 @@
-"""Stage 3, vectors: the embedding of the words, the vector of the context, and the semantic index."""
+"""Stage 3, vectors: the embedding of the text, the vector of the context, and the semantic index."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _select_text(entry: Entry, results: Results) -> Inputs:
 
 
 async def embed(inputs: Inputs, ai: AI) -> Found:
-    """The text with its tags and key phrases, which say briefly what it is about."""
+    """Embed the text together with its tags and key phrases."""
     [found] = (await _embed({"": inputs}, ai)).values()
     if isinstance(found, Exception):
         raise found
@@ -38,7 +38,7 @@ async def embed(inputs: Inputs, ai: AI) -> Found:
 
 
 async def embedding(entries: Iterable[Entry], ai: AI) -> Make:
-    """Embed what these entries lack in one call; their findings are at hand then, or what went wrong."""
+    """Embed all entries without an embedding in one call; the returned function has their findings."""
     step = VECTORS.steps[0]
     wanted = {}
     for entry in entries:
@@ -57,7 +57,7 @@ async def embedding(entries: Iterable[Entry], ai: AI) -> Make:
 
 
 async def _embed(wanted: Mapping[str, Inputs], ai: AI) -> dict[str, Found | Exception]:
-    """A call that is refused for its texts is halved until the text at fault stands alone."""
+    """Embed texts in one call. If they are rejected, halve the call until the bad text is found."""
     if not wanted:
         return {}
     try:
@@ -73,12 +73,12 @@ async def _embed(wanted: Mapping[str, Inputs], ai: AI) -> dict[str, Found | Exce
 
 
 def _found(inputs: Inputs, made: Embeddings, given: Iterable[float]) -> Found | Exception:
-    """Short texts have unsteady vectors: confidence grows with the words, up to 1 at twenty."""
+    """Return the finding. Vectors of short texts are unreliable: the confidence reaches 1 at twenty words."""
     data = {"model": made.model, "dimensions": made.dimensions, "terms": inputs["terms"]}
     confidence = min(1.0, len(inputs["text"].split()) / ENOUGH_WORDS)
     vector = [round(float(x), 6) for x in given]
     if not all(map(math.isfinite, vector)):
-        return Malformed(made.provider, "the vector has elements that are not numbers", "")
+        return Malformed(made.provider, "the vector contains NaN or infinity", "")
     return Found(data, confidence, made.provider, made.model, vector)
 
 
@@ -98,7 +98,7 @@ def _select_context(entry: Entry, results: Results) -> Inputs:
 
 
 async def vectorise_context(inputs: Inputs, ai: AI) -> Found:
-    """Mood, emotions, time of day, week and year, topics and activities; as sure as what it is made of."""
+    """Return a vector of mood, emotions, time, topics and activities, with the confidence of its inputs."""
     blocks = {
         "mood": [inputs["mood"]["score"], inputs["mood"]["magnitude"]],
         "emotions": [inputs["emotions"].get(name, 0.0) for name in EMOTIONS],
@@ -121,7 +121,7 @@ def _clock(at: datetime) -> list[float]:
 
 
 def _hashed(weights: Mapping[str, float], slots: int) -> list[float]:
-    """Any set of names in a fixed number of slots; equal names meet in the same one."""
+    """Return the weights in a fixed number of slots, chosen by the hash of the name."""
     block = [0.0] * slots
     for name, weight in weights.items():
         place = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big") % slots
@@ -146,7 +146,7 @@ def _select_index(entry: Entry, results: Results) -> Inputs:
 
 
 async def index(inputs: Inputs, ai: AI) -> Found:
-    """Where the entry can be found: the index of its vector, and the phrases that name it."""
+    """Return the index of the entry's vector, and its key phrases."""
     data: dict[str, Any] = {
         "index": f"embeddings_hnsw_{inputs['dimensions']}" if inputs["dimensions"] <= MOST_INDEXED else None,
         "metric": "cosine",

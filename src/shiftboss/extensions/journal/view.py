@@ -1,4 +1,4 @@
-"""How the journal looks: rich on a terminal, plain lines on a pipe."""
+"""Renders the journal: rich text on a terminal, plain lines on a pipe."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from rich.table import Table
 from rich.text import Text
 
 BARS = "▁▂▃▄▅▆▇█"
-EXTREME = 0.6  # moods beyond it have the lowest or the highest bar
+EXTREME = 0.6  # moods beyond have the lowest or the highest bar
 HIDDEN = ("embedding_generation", "schema_inference")  # much data, little to read
 SIGNS = {"pattern": "◆", "trend": "↗", "anomaly": "!", "relationship": "♥", "recommendation": "→"}
 
 
 def sparkline(moods: Iterable[float | None]) -> str:
-    """One bar per mood; a gap where there is none."""
+    """Return one bar per mood, and a space for a missing mood."""
     return "".join(" " if mood is None else BARS[_height(mood)] for mood in moods)
 
 
@@ -80,7 +80,7 @@ def _short(value: Any, most: int = 150) -> str:
 
 
 def _plain(console: Console, line: str) -> None:
-    """A line as it is; the console would turn its tabs into spaces."""
+    """Print a line unchanged; the console would replace its tabs with spaces."""
     print(line, file=console.file)
 
 
@@ -89,7 +89,7 @@ def _line(text: str) -> str:
 
 
 def show_insights(console: Console, found: Mapping[str, Any], *, most: int | None = None) -> None:
-    """Mood over time, the people and places, and the insights, surest first."""
+    """Show mood over time, people, places and insights, highest confidence first."""
     moods = [month["mood"] for month in found["mood"]]
     span = f"{found['mood'][0]['month']} – {found['mood'][-1]['month']}" if moods else "nothing analysed yet"
     console.print(
@@ -107,7 +107,7 @@ def show_insights(console: Console, found: Mapping[str, Any], *, most: int | Non
 
 
 def varied(insights: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The same insights with the surest of every kind first, then the second of every kind, and so on."""
+    """Return the insights with the best of each kind first, then the second of each kind, and so on."""
     seen: Counter[str] = Counter()
     ranked = []
     for told in insights:
@@ -132,4 +132,4 @@ def show_status(console: Console, rows: Sequence[Mapping[str, Any]]) -> None:
         table.add_column(name.removesuffix("_id"), justify="left" if name == "user_id" else "right")
     for row in rows:
         table.add_row(*(str(row[name]) for name in columns))
-    console.print(table if rows else "the journal is empty: `shiftboss journal import FILE`")
+    console.print(table if rows else "the journal is empty; run `shiftboss journal import FILE`")
