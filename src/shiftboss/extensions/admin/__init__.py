@@ -1,4 +1,4 @@
-"""The HTTP service: API, authentication, metrics, live events and the page."""
+"""The HTTP service: API, authentication, metrics, live events and the dashboard."""
 
 from shiftboss.extension import Command, Extension
 
@@ -9,7 +9,7 @@ extension = Extension(
     settings={"admin": f"{__name__}.settings:AdminSettings"},
     commands={
         "admin": Command(f"{__name__}.cli:app", "the HTTP service: API, dashboard, metrics", "admin"),
-        "token login": Command(f"{__name__}.login:login", "print a link that logs a browser in", "admin"),
+        "token login": Command(f"{__name__}.login:login", "print a login link for the dashboard", "admin"),
     },
     services=(f"{__name__}.up:start",),
 )

@@ -1,4 +1,4 @@
-"""Recognises callers by bearer token or session cookie, or as the local user before any token was made."""
+"""Authenticates callers by bearer token or session cookie, or as the local user before any token exists."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ MOST_ADDRESSES = 10_000
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip")
 ROLE = "x-role"
-"""In a route's `openapi_extra`: the role that it needs, where that is not operator."""
+"""The key in a route's `openapi_extra` for the required role, if it is not operator."""
 ADMINS_ONLY = {ROLE: Role.ADMIN.value}
 
-_bearer = HTTPBearer(auto_error=False, description="made with `shiftboss token create`")
+_bearer = HTTPBearer(auto_error=False, description="a token created with `shiftboss token create`")
 
 
 class Peer(NamedTuple):
-    """Where a call comes from; `direct` is False for one that a proxy handed on."""
+    """The address of a caller. `direct` is False if a proxy forwarded the request."""
 
     address: str
     direct: bool = True
@@ -46,19 +46,19 @@ class Peer(NamedTuple):
 
 
 class Throttle:
-    """Counts wrong credentials per address; over `limit` in a minute, that address has to wait."""
+    """Counts wrong credentials per address. After `limit` of them in a minute, the address must wait."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._failures: dict[str, deque[float]] = {}
 
     def failed(self, address: str) -> None:
-        """Count a wrong credential. Raises TooManyFailures beyond the limit."""
+        """Count a wrong credential. Raise TooManyFailures beyond the limit."""
         now = time.monotonic()
         failures = self._failures.pop(address, None) or deque(maxlen=self._limit)
         while failures and failures[0] <= now - WINDOW:
             failures.popleft()
-        self._failures[address] = failures  # at the end: the address that failed last is forgotten last
+        self._failures[address] = failures  # at the end, so that the oldest addresses are dropped first
         if len(self._failures) > MOST_ADDRESSES:
             del self._failures[next(iter(self._failures))]
         if len(failures) == self._limit:
@@ -67,7 +67,7 @@ class Throttle:
 
 
 class Access:
-    """Recognises callers; shared by the API and the page."""
+    """Authenticates callers of the API and the dashboard."""
 
     def __init__(self, db: Database, settings: AdminSettings) -> None:
         self._db = db
@@ -75,7 +75,7 @@ class Access:
         self._throttle = Throttle(settings.failures_per_minute)
 
     def peer_of(self, request: Request) -> Peer:
-        """The caller's address. X-Forwarded-For counts only as far as trusted proxies wrote it."""
+        """Return the caller's address. X-Forwarded-For is used only as far as trusted proxies wrote it."""
         address = request.client.host if request.client else ""
         if not any(name in request.headers for name in FORWARDED):
             return Peer(address)
@@ -92,36 +92,42 @@ class Access:
         )
 
     async def recognise(self, secret: str | None, peer: Peer, host: str | None) -> Principal:
-        """The caller. Raises Unauthorized, TooManyFailures or Forbidden."""
+        """Return the caller, or raise Unauthorized, TooManyFailures or Forbidden."""
         if secret:
             return await self._known(secret, peer)
         if self._settings.auth == "required" or await self._db.tokens.has_tokens():
-            raise Unauthorized("a token is needed", hint="make one with `shiftboss token create`")
+            raise Unauthorized("a token is required", hint="create one with `shiftboss token create`")
         if not (peer.local and is_loopback(_name(host))):
-            # Checking the name keeps out a web page of another site whose name was rebound to this machine.
-            raise Forbidden("without tokens only this machine is served, under its own name")
+            # Checking the name protects against DNS rebinding by other web sites.
+            raise Forbidden(
+                "without tokens, only requests from this machine to localhost are allowed",
+                hint="create a token with `shiftboss token create`",
+            )
         return LOCAL
 
     async def _known(self, secret: str, peer: Peer) -> Principal:
-        """The owner of a credential. A valid one is let in however many wrong ones came from its address."""
+        """Return the owner of a credential. Wrong ones from the same address do not block a valid one."""
         who = await self._db.tokens.authenticate(secret)
         if who is None:
             self._throttle.failed(peer.address)
-            raise Unauthorized("this token is unknown, revoked or expired")
+            raise Unauthorized("the token is unknown, revoked or expired")
         return who
 
     async def log_in(self, secret: str, peer: Peer) -> str:
-        """A session for the owner of a token; the cookie's value."""
+        """Create a session for the owner of a token and return the value of its cookie."""
         who = await self._known(secret, peer)
         who.require(Role.VIEWER)
         return await self._session(who)
 
     async def redeem(self, code: str, peer: Peer) -> str:
-        """A session for a one-time login link; the cookie's value."""
+        """Create a session for a one-time login link and return the value of its cookie."""
         who = await self._db.tokens.redeem_login(code)
         if who is None:
             self._throttle.failed(peer.address)
-            raise Unauthorized("this login link was used already or has expired", hint="make a new one")
+            raise Unauthorized(
+                "the login link was already used or has expired",
+                hint="create a new one with `shiftboss token login`",
+            )
         return await self._session(who)
 
     async def _session(self, who: Principal) -> str:
@@ -132,12 +138,12 @@ class Access:
             await self._db.tokens.revoke_token(str(who.id))
 
     async def check_bind(self, host: str) -> None:
-        """Refuse to serve other machines while everybody would be let in."""
+        """Raise ConfigError for an address that other machines can reach while there is no token."""
         if is_loopback(host) or self._settings.auth == "required" or await self._db.tokens.has_tokens():
             return
         raise ConfigError(
-            f"{host} can be reached from other machines, and there is no token yet",
-            hint="make one with `shiftboss token create --role admin`, or serve 127.0.0.1",
+            f"{host} can be reached from other machines, but there is no token yet",
+            hint="create one with `shiftboss token create NAME --role admin`, or use --host 127.0.0.1",
         )
 
 
@@ -165,7 +171,7 @@ def _is_address(text: str) -> bool:
 async def caller(
     request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)] = None
 ) -> Principal:
-    """The dependency of every route that needs to know its caller: at least a viewer."""
+    """Return the caller of a route. Raise an error if it is not at least a viewer."""
     access: Access = request.app.state.access
     secret = credentials.credentials if credentials else request.cookies.get(COOKIE)
     who = await access.recognise(secret, access.peer_of(request), request.headers.get("host"))
@@ -176,7 +182,7 @@ async def caller(
 
 
 async def check_before_body(request: Request) -> None:
-    """Check the right to use a route before the request: a refusal must not reveal more."""
+    """Check the caller's role before the request is validated, so that a refusal reveals nothing."""
     route = request.scope.get("route")
     if not isinstance(route, APIRoute) or all(d.call is not caller for d in route.dependant.dependencies):
         return
@@ -186,10 +192,10 @@ async def check_before_body(request: Request) -> None:
 
 
 def same_origin(request: Request) -> None:
-    """Refuse what a page of another site sends; browsers add their cookies to that as well."""
+    """Raise Forbidden for a request from a page of another site, to which browsers add cookies, too."""
     origin = request.headers.get("origin")
     if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
-        raise Forbidden(f"calls from {origin} are not allowed", hint="use a bearer token")
+        raise Forbidden(f"requests from the origin {origin} are not allowed", hint="use a bearer token")
 
 
 Caller = Annotated[Principal, Depends(caller)]

@@ -1,4 +1,4 @@
-"""What every route and page works with."""
+"""The objects that routes and pages share."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ HIDDEN = "(hidden)"
 
 
 class Backend:
-    """The service's parts: read model (`db.insights`), operations, access, live changes.
+    """The parts of the service: database, operations, access and live changes.
 
-    Lists and figures are read from `reads`, which may be a replica that is a little behind; one thing by its
-    id, and whatever an action depends on, from `db`.
+    Lists and statistics are read from `reads`, which may be a replica that is slightly behind. Single
+    objects, and everything that an action depends on, are read from `db`.
     """
 
     def __init__(self, db: Database, settings: Settings) -> None:
@@ -42,7 +42,7 @@ class Backend:
         self._parts: dict[Any, Any] = {}
 
     def use(self, kind: Callable[[Database, Settings], P]) -> P:
-        """The one instance of an extension's part in this service."""
+        """Return the only instance of an extension's part in this service."""
         if kind not in self._parts:
             self._parts[kind] = kind(self.db, self.settings)
         part: P = self._parts[kind]
@@ -51,11 +51,13 @@ class Backend:
     def searchable(self, wanted: TaskFilter) -> TaskFilter:
         """Reject text filters while payloads are hidden: repeated searches would reveal them."""
         if wanted.text and AdminSettings.of(self.settings).hide_payloads:
-            raise Forbidden("params are hidden here, so they cannot be searched", hint="leave out the text")
+            raise Forbidden(
+                "params cannot be searched while admin.hide_payloads is set", hint="remove the text filter"
+            )
         return wanted
 
     async def audit(self, limit: int, before: int | None = None) -> list[Row]:
-        """The audit log, newest first; what people answered is a payload."""
+        """Return the audit log, newest first. Answers are hidden together with other payloads."""
         rows = await self.db.tokens.audit(limit, before)
         for row in rows:
             if "answer" in row["details"] and AdminSettings.of(self.settings).hide_payloads:
@@ -64,7 +66,7 @@ class Backend:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
-        """While the service is up."""
+        """Run the parts of the service while the block is active."""
         async with self.hub:
             yield
         if isinstance(self.reads, ReadDatabase):
@@ -74,7 +76,7 @@ class Backend:
                 await close()
 
     def wrote(self) -> None:
-        """Something was changed: the next list shows it."""
+        """Make the next reads include a change that was just made."""
         if isinstance(self.reads, ReadDatabase):
             self.reads.wrote()
 

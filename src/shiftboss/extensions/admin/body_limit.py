@@ -1,4 +1,4 @@
-"""Bounds the size of requests: bodies are read before the caller is known."""
+"""Limits the size of request bodies, which are read before the caller is authenticated."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
 LARGEST = 16_000_000
 LARGER = {"/journal": 64_000_000}
-"""Pages that take files."""
+"""Pages that accept files."""
 
 
 class BodyLimit:
-    """Ends a request whose body grows too large with 413."""
+    """Responds with 413 if the body of a request is too large."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -31,7 +31,7 @@ class BodyLimit:
             message = await receive()
             size += len(message.get("body", b""))
             if size > most:
-                raise HTTPException(413, f"a request may have at most {most // 1_000_000} MB")
+                raise HTTPException(413, f"the request is larger than {most // 1_000_000} MB")
             return message
 
         await self._app(scope, counted, send)

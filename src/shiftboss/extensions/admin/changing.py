@@ -1,4 +1,4 @@
-"""Notices requests that change something, for lists to show the change at once."""
+"""Detects requests that change something, so that lists show the change immediately."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ READING = ("GET", "HEAD", "OPTIONS")
 
 
 class Changing:
-    """Tells the backend of every other request, before its answer leaves."""
+    """Notifies the backend of each changing request before the response is sent."""
 
     def __init__(self, app: ASGIApp, admin: Backend) -> None:
         self._app, self._admin = app, admin

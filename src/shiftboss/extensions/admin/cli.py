@@ -11,13 +11,13 @@ from shiftboss.extensions.admin.settings import AdminSettings
 
 app = typer.Typer(help="The HTTP service: API, dashboard, metrics.", add_completion=False)
 
-Host = Annotated[str | None, typer.Option(help="the address to serve; default 127.0.0.1")]
-Port = Annotated[int | None, typer.Option(min=0, max=65535, help="default 8888")]
+Host = Annotated[str | None, typer.Option(help="address to listen on; default 127.0.0.1")]
+Port = Annotated[int | None, typer.Option(min=0, max=65535, help="port to listen on; default 8888")]
 
 
 @app.callback(invoke_without_command=True)
 def admin(context: typer.Context, host: Host = None, port: Port = None) -> None:
-    """Serve the API and the dashboard until a signal.
+    """Serve the API and the dashboard until a signal arrives.
 
     Example: shiftboss admin --port 8080
     """

@@ -1,4 +1,4 @@
-"""`shiftboss token login`: a link that logs a browser in."""
+"""`shiftboss token login`: print a login link for the dashboard."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def login(
     role: RoleOption = Role.ADMIN,
     minutes: Annotated[float, typer.Option(min=0.1, max=1440, help="how long the link is valid")] = 10.0,
 ) -> None:
-    """Print a link that logs a browser in, once."""
+    """Print a login link for the dashboard that works once."""
 
     async def run() -> str:
         async with operating(Operations) as (_, operations):

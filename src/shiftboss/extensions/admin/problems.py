@@ -1,4 +1,4 @@
-"""Errors as application/problem+json: what is wrong, and what to do about it."""
+"""Return errors as application/problem+json with a hint."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = get_logger(__name__)
 
 MEDIA_TYPE = "application/problem+json"
 
-# What PostgreSQL's states mean to somebody who called us; see the ERRCODEs in our SQL functions.
+# The HTTP status for each SQLSTATE; see the ERRCODEs in the SQL functions.
 _STATES = {
     "P0002": 404,
     "42704": 404,
@@ -32,17 +32,16 @@ _STATES = {
     "42703": 422,
     "0A000": 503,
 }
-# A part of our schema is not there: what needs an extension is left out where the server lacks it.
+# Objects that need pgvector do not exist on a server without it.
 _NOT_THERE = ("42P01", "42883", "3F000")
 _NOT_THERE_HINT = (
-    "without pgvector on the server, journal and vectorizers are left out: install it, "
-    "then run `shiftboss db migrate`"
+    "journal and vectorizers need pgvector: install it on the server, then run `shiftboss db migrate`"
 )
 _CLASSES = {"22": 422, "23": 422, "54": 422}
 
 
 class Problem(BaseModel):
-    """RFC 9457. `hint` says what to do next; `errors` names the fields."""
+    """An RFC 9457 problem. `hint` says what to do next, and `errors` lists the invalid fields."""
 
     type: str = "about:blank"
     title: str = Field(examples=["Unprocessable Entity"])
@@ -53,7 +52,7 @@ class Problem(BaseModel):
 
 
 class Unauthorized(ShiftbossError):
-    """Nobody we know."""
+    """The caller has no valid credentials."""
 
 
 class TooManyFailures(ShiftbossError):
@@ -65,7 +64,7 @@ class TooManyFailures(ShiftbossError):
 
 
 def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """For a route's documentation: these statuses answer with a problem."""
+    """Return the OpenAPI description of these error statuses."""
     return {
         status: {"model": Problem, "description": HTTPStatus(status).phrase, "content": {MEDIA_TYPE: {}}}
         for status in (401, 403, 429, *statuses)
@@ -109,7 +108,7 @@ async def _ours(request: Request, error: Exception) -> JSONResponse:
 
 
 def status_of(error: ShiftbossError) -> int:
-    """The HTTP status of one of our errors."""
+    """Return the HTTP status of an error."""
     for kind, status in (
         (Unauthorized, 401),
         (Forbidden, 403),
@@ -121,9 +120,7 @@ def status_of(error: ShiftbossError) -> int:
         if isinstance(error, kind):
             return status
     if isinstance(error, DatabaseError):
-        if (
-            error.sqlstate is None
-        ):  # refused by the driver before it was sent: text that PostgreSQL cannot hold
+        if error.sqlstate is None:  # the driver rejects text with NUL before it sends it
             return 422 if "NUL" in error.message else 500
         if _not_there(error):
             return 503
@@ -136,7 +133,7 @@ def _not_there(error: DatabaseError) -> bool:
 
 
 async def _invalid(request: Request, error: Exception) -> JSONResponse:
-    from shiftboss.extensions.admin.access import check_before_body  # it needs the errors of this module
+    from shiftboss.extensions.admin.access import check_before_body  # imports this module
 
     assert isinstance(error, RequestValidationError)
     try:
@@ -154,4 +151,4 @@ async def _http(request: Request, error: Exception) -> JSONResponse:
 
 
 async def _unexpected(request: Request, error: Exception) -> JSONResponse:
-    return problem(500, "something went wrong here", "the service's log tells more")
+    return problem(500, "internal error", "see the log of the service")

@@ -1,4 +1,4 @@
-"""The service put together, and how it is served."""
+"""Creates and serves the admin service."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from shiftboss.model.settings import Settings
 METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 DESCRIPTION = """One service for the whole fleet: runs, tasks, workers, slots, queues, events, tokens.
 
-Every call needs a bearer token (`shiftboss token create`) as soon as there is one. Roles: viewer reads,
-operator acts, admin makes tokens. Errors are application/problem+json."""
+Once a token exists (`shiftboss token create`), every call needs one as a bearer token. A viewer can read, an
+operator can also act, and an admin can also manage tokens. Errors are application/problem+json."""
 
 
 def create_app(db: Database, settings: Settings | None = None, *, pages: Iterable[Page] = ()) -> FastAPI:
-    """The admin service on an open database; `pages` are added to its own."""
+    """Return the admin service for an open database, with the given pages in addition to its own."""
     admin = Backend(db, settings or Settings.load())
 
     @asynccontextmanager
@@ -55,22 +55,22 @@ def create_app(db: Database, settings: Settings | None = None, *, pages: Iterabl
     app.add_middleware(BodyLimit)
     app.add_middleware(Changing, admin=admin)
     for router in routers():
-        app.router.routes.extend(router.routes)  # include_router() would build each of them once more
+        app.router.routes.extend(router.routes)  # include_router() would rebuild each route
     app.include_router(manual.router)
-    # The page answers everything that is left; an API client must not get its HTML.
+    # The dashboard handles all other paths, but API clients must not get its HTML.
     app.add_api_route("/api/{path:path}", _no_such_path, methods=METHODS, include_in_schema=False)
     mount(app, admin, pages)
     return app
 
 
 async def _no_such_path(path: str) -> None:
-    raise NotFound(f"there is no /api/{path}", hint="/api/docs lists what there is")
+    raise NotFound(f"/api/{path} does not exist", hint="see /api/docs for the paths of the API")
 
 
 async def serve(
     db: Database, settings: Settings, *, host: str | None = None, port: int | None = None
 ) -> None:
-    """Serve until a signal. Refuses an address that others can reach while there is no token."""
+    """Serve until a signal arrives. Refuse an address that other machines can reach without a token."""
     app = create_app(db, settings)
     admin: Backend = app.state.admin
     configured = AdminSettings.of(settings)
@@ -82,7 +82,7 @@ async def serve(
 
 
 def server_config(app: FastAPI, settings: Settings, host: str, port: int) -> uvicorn.Config:
-    """How uvicorn is run: quiet, and without waiting for event streams that never end by themselves."""
+    """Return the configuration of uvicorn: few logs, and a shutdown that does not wait for event streams."""
     tls: dict[str, Any] = {}
     if AdminSettings.of(settings).tls_cert:
         tls = {
@@ -103,7 +103,7 @@ def server_config(app: FastAPI, settings: Settings, host: str, port: int) -> uvi
 
 
 def address(host: str, port: int, tls: bool = False) -> str:
-    """The URL to open."""
+    """Return the URL for a browser."""
     name = "127.0.0.1" if host in ("0.0.0.0", "::") else host  # noqa: S104 -- only compared
     return f"{'https' if tls else 'http'}://{f'[{name}]' if ':' in name else name}:{port}"
 

@@ -18,17 +18,17 @@ class AdminSettings(Section):
     port: int = Field(default=8888, ge=0, le=65535)
     """Port to listen on; 0 picks a free one."""
     auth: Literal["auto", "required"] = "auto"
-    """`auto`: on loopback, no token is needed until one exists. `required`: always ask for a token."""
+    """`auto`: on localhost, no token is required until one exists. `required`: always require a token."""
     session_hours: float = Field(default=12.0, gt=0)
     """How long a browser stays logged in."""
     failures_per_minute: int = Field(default=10, ge=1)
-    """Wrong tokens from one address before it has to wait. A valid token is never refused."""
+    """Wrong tokens per minute before an address must wait. A valid token is never refused."""
     trusted_proxies: tuple[IPvAnyNetwork, ...] = ()
-    """Addresses or networks of reverse proxies whose X-Forwarded-For header is believed."""
+    """Addresses or networks of reverse proxies whose X-Forwarded-For header is trusted."""
     hide_payloads: bool = False
     """Do not show or search params and results of tasks."""
     webhook_secret: SecretStr | None = Field(None, repr=False)
-    """Accept signed POSTs to /hooks/KEY as events: `whsec_` and base64. Not set: webhooks are off."""
+    """Secret for signed POSTs to /hooks/KEY, as `whsec_` and base64. Webhooks are off without it."""
     tls_cert: Path | None = None
     """Certificate (PEM). Setting it turns HTTPS on."""
     tls_key: Path | None = None

@@ -1,4 +1,4 @@
-"""Live changes for any number of clients: one LISTEN, one query per burst, one encoding per change."""
+"""Sends live changes to any number of clients, with one LISTEN and one query per burst of changes."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ log = get_logger(__name__)
 
 EVENTS = "shiftboss_events"
 BACKLOG = 1000
-AGAIN = 0.5
+RETRY_SECONDS = 0.5
 
 
 class Change(NamedTuple):
-    """One row that changed; `text` is the whole as one server-sent event."""
+    """A changed row. `text` is its server-sent event."""
 
     kind: str
     data: dict[str, Any]
@@ -43,7 +43,7 @@ class Change(NamedTuple):
 
 
 class Subscription:
-    """One client's queue. A client that does not keep up is cut off, so that it cannot hold memory."""
+    """The queue of one client. A client that does not keep up is disconnected, which bounds memory."""
 
     def __init__(self) -> None:
         self._queue: asyncio.Queue[Change] = asyncio.Queue(BACKLOG)
@@ -56,7 +56,7 @@ class Subscription:
         self.lost = True
 
     async def next(self, timeout: float) -> Change | None:
-        """The next change, or None when there was none in time."""
+        """Return the next change, or None after the timeout."""
         try:
             return await asyncio.wait_for(self._queue.get(), timeout)
         except TimeoutError:
@@ -64,14 +64,14 @@ class Subscription:
 
 
 class Hub(Service):
-    """Listens once and hands every change to all who subscribed."""
+    """Listens for changes and passes each one to all subscribers."""
 
     def __init__(self, db: Database, listen_url: str | None = None) -> None:
         super().__init__()
         self._db = db
         self._url = listen_url or db.url
         self._clients: set[Subscription] = set()
-        self._heard: asyncio.Queue[Notice] = asyncio.Queue()
+        self._notices: asyncio.Queue[Notice] = asyncio.Queue()
         self._last = 0
         self._channels = {channel: load(target) for channel, target in named("changes").items()}
 
@@ -89,42 +89,43 @@ class Hub(Service):
             self._clients.discard(client)
 
     async def since(self, id: int) -> list[Change]:
-        """Events that a client missed while it was away."""
+        """Return the events that a client missed since this ID."""
         return [Change.of("event", row) for row in await self._db.events.after(id, BACKLOG)]
 
     async def run(self) -> None:
         latest = await self._db.events.latest(1)
         self._last = latest[0]["id"] if latest else 0
-        ear = asyncio.create_task(self._listen(), name="ear")
-        hand = asyncio.create_task(self._deliver(), name="hand")
+        listening = asyncio.create_task(self._listen(), name="listen for changes")
+        delivering = asyncio.create_task(self._deliver(), name="deliver changes")
         stop = asyncio.create_task(self.stopping.wait())
+        tasks = (listening, delivering, stop)
         try:
-            await asyncio.wait({ear, hand, stop}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in (ear, hand, stop):
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(ear, hand, stop, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _listen(self) -> None:
         async for notice in listen(self._url, [EVENTS, *self._channels]):
             self.ready()
-            self._heard.put_nowait(notice)
+            self._notices.put_nowait(notice)
 
     async def _deliver(self) -> None:
         while True:
-            notices = {await self._heard.get()}
-            while not self._heard.empty():
-                notices.add(self._heard.get_nowait())
+            notices = {await self._notices.get()}
+            while not self._notices.empty():
+                notices.add(self._notices.get_nowait())
             try:
                 async for change in self._changes(notices):
                     for client in tuple(self._clients):
                         client.put(change)
             except DatabaseError as error:
-                log.warning("changes could not be told yet", reason=error.message)
-                self._heard.put_nowait(MISSED)
-                await asyncio.sleep(AGAIN)
-            except Exception:  # one that cannot be read must not hold up those after it
-                log.exception("changes could not be told")
+                log.warning("cannot deliver changes, will retry", reason=error.message)
+                self._notices.put_nowait(MISSED)
+                await asyncio.sleep(RETRY_SECONDS)
+            except Exception:  # an unreadable change must not block later ones
+                log.exception("cannot deliver changes")
 
     async def _changes(self, notices: set[Notice]) -> AsyncIterator[Change]:
         ids = [int(notice.payload) for notice in notices if notice.channel == EVENTS]

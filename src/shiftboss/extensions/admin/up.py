@@ -1,4 +1,4 @@
-"""The admin service as a part of `shiftboss up`, with a login link for the browser."""
+"""Starts the admin service in `shiftboss up` and prints a login link."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ PORTS_TO_TRY = 20
 
 
 async def start(up: Up) -> None:
-    """Serve on the configured port; where that is the default and taken, on the next free one."""
+    """Serve on the configured port. If it is the default and in use, take the next free one."""
     chosen = AdminSettings.of(up.settings)
     fixed = up.settings.source_of("admin.port") != "default"
     ports = range(chosen.port, chosen.port + (1 if fixed else PORTS_TO_TRY))
     port = next((port for port in ports if port == 0 or is_free(chosen.host, port)), None)
     if port is None:
-        raise UsageError(f"port {chosen.port} is taken", hint="choose another one with --port")
+        raise UsageError(f"port {chosen.port} is already in use", hint="choose another one with --port")
     web = Web(up.db, up.settings, chosen.host, port)
     await up.enter(web)
 

@@ -1,4 +1,4 @@
-"""The admin service inside another process: it runs in that event loop and ignores signals."""
+"""Runs the admin service inside another process, in its event loop and without handling signals."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from shiftboss.model.settings import Settings
 
 
 class _Server(uvicorn.Server):
-    """Reports when it is up. The surrounding process handles signals."""
+    """Sets `up` when it is ready, and leaves signals to the surrounding process."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -34,7 +34,7 @@ class _Server(uvicorn.Server):
 
 
 class Web(Service):
-    """`url` is where a browser finds it."""
+    """The admin service as a part of another process."""
 
     def __init__(self, db: Database, settings: Settings, host: str, port: int) -> None:
         super().__init__()

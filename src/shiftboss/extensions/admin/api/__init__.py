@@ -1,4 +1,4 @@
-"""One router per resource; extensions bring more."""
+"""The routers of the HTTP API, one per resource. Extensions add more."""
 
 from fastapi import APIRouter
 
@@ -28,5 +28,5 @@ OWN = (
 
 
 def routers() -> list[APIRouter]:
-    """Those of extensions come first: a path such as /workers/runs must not be taken for a worker's id."""
+    """Return all routers, extensions first, so that /workers/runs is not matched as a worker ID."""
     return [*contributions("routes"), *(module.router for module in OWN), slots.web]

@@ -37,12 +37,12 @@ class NewToken(In):
     name: Name = Field(examples=["ci"])
     role: Role = Field(examples=["viewer"])
     days: Annotated[float, Field(gt=0, le=36_500)] | None = Field(
-        default=None, description="none: it never expires"
+        default=None, description="null: the token does not expire"
     )
 
 
 class MadeToken(Out):
-    token: str = Field(description="shown this once")
+    token: str = Field(description="not shown again")
     name: str
     role: Role
 
@@ -64,20 +64,20 @@ class Act(Out):
 
 @router.get("/me")
 async def me(who: Caller) -> Me:
-    """Who you are here."""
+    """Return the name and role of the caller."""
     return Me(name=who.name, role=who.role)
 
 
 @router.get("/tokens")
 async def tokens(admin: At, who: Caller) -> list[Token]:
-    """Every token, without its secret. Admins only."""
+    """List all tokens, without their secrets. Admins only."""
     who.require(Role.ADMIN)
     return [Token.model_validate(row) for row in await admin.db.tokens.list()]
 
 
 @router.post("/tokens", status_code=201, responses=responses(409), openapi_extra=ADMINS_ONLY)
 async def create(new: NewToken, admin: At, who: Caller) -> MadeToken:
-    """Make a token. Admins only."""
+    """Create a token. Admins only."""
     lifetime = timedelta(days=new.days) if new.days else None
     secret = await admin.commands.create_token(who, new.name, new.role, lifetime)
     return MadeToken(token=secret, name=new.name, role=new.role)
@@ -85,7 +85,7 @@ async def create(new: NewToken, admin: At, who: Caller) -> MadeToken:
 
 @router.delete("/tokens/{which}", status_code=204, responses=responses(404), openapi_extra=ADMINS_ONLY)
 async def revoke(which: PathName, admin: At, who: Caller) -> None:
-    """Take a token away, by id or name. Admins only."""
+    """Revoke a token by ID or name. Admins only."""
     await admin.commands.revoke_token(who, which)
 
 
@@ -110,9 +110,9 @@ async def log_out(response: Response, admin: At, who: Caller) -> None:
 async def audit(
     admin: At,
     who: Caller,
-    before: Annotated[int | None, Query(ge=0, le=2**62, description="the id of the last one shown")] = None,
+    before: Annotated[int | None, Query(ge=0, le=2**62, description="only entries with a smaller ID")] = None,
     limit: Limit = 100,
 ) -> list[Act]:
-    """Who changed what and when, newest first. Admins only."""
+    """List the audit log, newest first. Admins only."""
     who.require(Role.ADMIN)
     return [Act.model_validate(row) for row in await admin.audit(limit, before)]

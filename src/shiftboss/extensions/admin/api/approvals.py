@@ -1,4 +1,4 @@
-"""Questions that tasks wait for people to answer: list them, answer one."""
+"""Questions that tasks ask people."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Approval(Out):
     queue: str
     tenant: str | None
     name: str = Field(examples=["approval"])
-    ordinal: int = Field(description="1 for the first wait of this name")
+    ordinal: int = Field(description="1 for the first wait with this name")
     question: str = Field(examples=["Publish it?"])
     json_schema: Any = Field(alias="schema", description="the JSON Schema of the answer; null: any JSON")
     asked_at: datetime
@@ -32,9 +32,9 @@ class Approval(Out):
 
 
 class Answer(In):
-    answer: Any = Field(description="what the schema of the question asks for", examples=[{"ok": True}])
+    answer: Any = Field(description="a value that matches the schema", examples=[{"ok": True}])
     step: StepName | None = Field(
-        default=None, description="a name, or name#ordinal; needed if the task asks several questions"
+        default=None, description="name or name#ordinal; required if the task asks several questions"
     )
 
 
@@ -42,11 +42,11 @@ class Answer(In):
 async def approvals(
     admin: At, who: Caller, task_id: UUID | None = None, limit: Limit = 100
 ) -> list[Approval]:
-    """Open questions, oldest first."""
+    """List open questions, oldest first."""
     return [Approval.model_validate(row) for row in await admin.db.steps.approvals(task_id, limit)]
 
 
 @router.post("/tasks/{id}/answer", responses=responses(404, 409))
 async def answer(id: UUID, given: Answer, admin: At, who: Caller) -> Approval:
-    """Answer the question that a task waits for; it goes on. What does not fit the schema is refused."""
+    """Answer a task's question, which resumes the task. The answer must match the schema."""
     return Approval.model_validate(await admin.commands.answer(who, id, given.answer, given.step))

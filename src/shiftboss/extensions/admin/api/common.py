@@ -1,4 +1,4 @@
-"""What routers share: prefix, kinds of text, and models with rows behind them."""
+"""Types and models that the routers share."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from shiftboss.extensions.admin.problems import responses
 
 PREFIX = "/api/v1/admin"
 
-# PostgreSQL holds any text but the NUL character.
+# PostgreSQL cannot store the NUL character.
 NO_NUL = r"^[^\x00]*$"
 Text = Annotated[str, StringConstraints(max_length=1000, pattern=NO_NUL)]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=NO_NUL)]
 PathName = Annotated[str, Path(min_length=1, max_length=200, pattern=NO_NUL)]
 FilterText = Annotated[str | None, Query(max_length=1000, pattern=NO_NUL)]
 Limit = Annotated[int, Query(ge=1, le=500)]
-Cursor = Annotated[str | None, Query(max_length=200, description="`next` of the page before")]
+Cursor = Annotated[str | None, Query(max_length=200, description="`next` of the previous page")]
 
 
 class Out(BaseModel):
-    """An answer, made from a row; columns that it does not name stay inside."""
+    """A response made from a row. Columns that are not declared are left out."""
 
     model_config = ConfigDict(extra="ignore")
 
 
 class In(BaseModel):
-    """A body; a field that it does not know is an error."""
+    """A request body. Unknown fields are errors."""
 
     model_config = ConfigDict(extra="forbid")
 
 
 class Done(Out):
-    """What a command came to."""
+    """The result of a command."""
 
-    changed: list[str] = Field(description="what it was done to")
+    changed: list[str] = Field(description="names or IDs of the changed objects")
 
 
 def make_router(tag: str, prefix: str = PREFIX, **more: Any) -> APIRouter:

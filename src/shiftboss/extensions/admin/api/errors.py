@@ -1,4 +1,4 @@
-"""Groups of errors: one per cause, which can be retried as a whole."""
+"""Error groups, one per cause, which can be retried as a whole."""
 
 from __future__ import annotations
 
@@ -11,32 +11,31 @@ from pydantic import AwareDatetime, Field
 
 from shiftboss.extensions.admin.access import Caller
 from shiftboss.extensions.admin.api.common import Limit, Out, make_router
-from shiftboss.extensions.admin.backend import At, Backend
+from shiftboss.extensions.admin.backend import HIDDEN, At, Backend
 from shiftboss.extensions.admin.problems import responses
 from shiftboss.extensions.admin.settings import AdminSettings
 
 router = make_router("errors")
 
-HIDDEN = "(hidden)"
-GroupId = Annotated[str, Path(pattern=r"^[0-9a-f]{1,12}$", description="its id, or the first characters")]
+GroupId = Annotated[str, Path(pattern=r"^[0-9a-f]{1,12}$", description="ID or its first characters")]
 
 
 class ErrorGroup(Out):
     id: str
-    error_type: str = Field(description="the exception, or how the attempt ended: timeout, lost, crashed")
-    place: str | None = Field(description="file and function that raised it")
-    message: str | None = Field(description="of the latest failure")
+    error_type: str = Field(description="the exception, or the outcome: timeout, lost, crashed")
+    place: str | None = Field(description="file and function that raised the exception")
+    message: str | None = Field(description="message of the latest failure")
     first_seen: datetime
     last_seen: datetime
-    count: int = Field(description="attempts that failed so")
-    task_types: list[str] = Field(description="the latest 20, as of versions and workers")
+    count: int = Field(description="failed attempts")
+    task_types: list[str] = Field(description="the latest 20; the same for versions and workers")
     versions: list[str]
     workers: list[str]
     task_id: UUID | None = Field(description="the latest task")
 
 
 class ErrorDetail(ErrorGroup):
-    failed_tasks: list[UUID] = Field(description="tasks that this error ended; at most 100")
+    failed_tasks: list[UUID] = Field(description="tasks that failed with this error, at most 100")
 
 
 class Retried(Out):
@@ -47,14 +46,14 @@ class Retried(Out):
 async def groups(
     admin: At, who: Caller, since: AwareDatetime | None = None, limit: Limit = 50
 ) -> list[ErrorGroup]:
-    """Groups of errors, the one that was seen last first; at most a few seconds old."""
+    """List error groups, latest failure first. They are updated every few seconds."""
     rows = await admin.reads.insights.errors.groups(since, limit)
     return [ErrorGroup.model_validate(row | _hidden(admin)) for row in rows]
 
 
 @router.get("/errors/{id}", responses=responses(404))
 async def group(id: GroupId, admin: At, who: Caller) -> ErrorDetail:
-    """One group, and the tasks that it ended."""
+    """Return an error group and its failed tasks."""
     row = await admin.db.insights.errors.group(id)
     members = await admin.db.insights.errors.members(row["id"], 100)
     return ErrorDetail.model_validate(row | _hidden(admin) | {"failed_tasks": members})
@@ -62,10 +61,10 @@ async def group(id: GroupId, admin: At, who: Caller) -> ErrorDetail:
 
 @router.post("/errors/{id}/retry", responses=responses(404))
 async def retry(id: GroupId, admin: At, who: Caller) -> Retried:
-    """Start the failed tasks of a group over."""
+    """Retry the failed tasks of a group."""
     return Retried(retried=len(await admin.commands.retry_errors(who, id)))
 
 
 def _hidden(admin: Backend) -> dict[str, str]:
-    """Messages may quote payloads."""
+    # A message may quote payloads.
     return {"message": HIDDEN} if AdminSettings.of(admin.settings).hide_payloads else {}

@@ -1,4 +1,4 @@
-"""What happened, and what happens: a log to page through and a stream to hang on to."""
+"""Events of the fleet, as a list and as a live stream."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ class Event(Out):
 
 
 class Send(In):
-    key: Name = Field(examples=["approval"], description="tasks that wait for this key go on")
+    key: Name = Field(examples=["approval"], description="the key that tasks wait for")
     payload: Any = Field(default=None, examples=[{"ok": True}])
-    task_id: UUID | None = Field(default=None, description="to this task only")
-    id: UUID | None = Field(default=None, description="the same id again has no effect")
+    task_id: UUID | None = Field(default=None, description="send it only to this task")
+    id: UUID | None = Field(default=None, description="a second event with the same ID is ignored")
 
 
 class Sent(Out):
-    woken: int = Field(description="how many waits it ended; tasks that wait later find it as well")
+    woken: int = Field(description="number of waits that it ended")
 
 
 @router.post("/events", status_code=201)
 async def send(event: Send, admin: At, who: Caller) -> Sent:
-    """Send an event to the tasks that wait for it, now or within a day."""
+    """Send an event to the tasks that wait for its key now or within a day."""
     return Sent(woken=await admin.commands.send_event(who, event.key, event.payload, event.task_id, event.id))
 
 
@@ -56,10 +56,10 @@ async def events(
     kind: FilterText = None,
     worker_id: FilterText = None,
     component: FilterText = None,
-    before: Annotated[int | None, Query(ge=0, le=2**62, description="the id of the last one shown")] = None,
+    before: Annotated[int | None, Query(ge=0, le=2**62, description="only events with a smaller ID")] = None,
     limit: Limit = 50,
 ) -> list[Event]:
-    """The log of the fleet, newest first."""
+    """List the events of the fleet, newest first."""
     rows = await admin.reads.events.latest(
         limit, worker_id=worker_id, component=component, kind=kind, before=before
     )
@@ -77,9 +77,9 @@ async def stream(
     who: Caller,
     last_event_id: Annotated[int | None, Header(ge=0, le=2**62)] = None,
 ) -> StreamingResponse:
-    """Server-sent events: `event` for each entry of the log, `run` for each change of a run.
+    """Stream changes as server-sent events: `event` for each new event, `run` for each change of a run.
 
-    A client that comes back with `Last-Event-ID` gets what it missed first.
+    A client that reconnects with `Last-Event-ID` first receives the events that it missed.
     """
     return StreamingResponse(
         _flow(admin, request, last_event_id),
@@ -100,14 +100,14 @@ async def _flow(admin: Backend, request: Request, last: int | None) -> AsyncIter
             if change is not None:
                 yield change.text
             if time.monotonic() >= due:
-                if not await _still_welcome(admin, request):
+                if not await _authorized(admin, request):
                     return
-                yield b": still here\n\n"
+                yield b": keep-alive\n\n"
                 due = time.monotonic() + BEAT
 
 
-async def _still_welcome(admin: Backend, request: Request) -> bool:
-    """A stream must not outlive the token or session that opened it, however much there is to tell."""
+async def _authorized(admin: Backend, request: Request) -> bool:
+    """Whether the token or session that opened the stream is still valid."""
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     bearer = token.strip() if scheme.lower() == "bearer" else ""
     secret = bearer or request.cookies.get(COOKIE)

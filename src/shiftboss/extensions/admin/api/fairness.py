@@ -1,4 +1,4 @@
-"""Fairness: weights of tenants, and priorities that age."""
+"""Weights of tenants, and priority ageing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ router = make_router("fairness")
 class Tenant(Out):
     name: str
     weight: float
-    set: bool = Field(description="false: it has the usual weight")
+    set: bool = Field(description="false: it has the default weight")
 
 
 class Weight(In):
@@ -26,39 +26,39 @@ class Weight(In):
 
 class Ageing(In):
     every_seconds: Annotated[float, Field(ge=1, le=31_536_000)] | None = Field(
-        default=None, description="a waiting task gains one point of priority this often; null: never"
+        default=None, description="period after which the priority of a waiting task rises by 1; null: off"
     )
 
 
 @router.get("/tenants")
 async def tenants(admin: At, who: Caller) -> list[Tenant]:
-    """Every tenant that has a weight or had tasks lately."""
+    """List all tenants that have a weight or had tasks recently."""
     return [Tenant.model_validate(row) for row in await admin.reads.fairness.tenants()]
 
 
 @router.put("/tenants/{name}")
 async def set_weight(name: PathName, given: Weight, admin: At, who: Caller) -> Done:
-    """How much a tenant gets while several wait: 2 is twice as much as 1."""
+    """Set the weight of a tenant. Weight 2 gets twice as many tasks as weight 1."""
     changed = await admin.commands.set_tenant_weight(who, name, given.weight)
     return Done(changed=[name] if changed else [])
 
 
 @router.delete("/tenants/{name}")
 async def reset_weight(name: PathName, admin: At, who: Caller) -> Done:
-    """Give a tenant the usual weight of 1."""
+    """Reset the weight of a tenant to 1."""
     return Done(changed=[name] if await admin.commands.set_tenant_weight(who, name, None) else [])
 
 
 @router.get("/ageing")
 async def ageing(admin: At, who: Caller) -> Ageing:
-    """Whether priorities age."""
+    """Return the setting of priority ageing."""
     every = await admin.db.fairness.ageing()
     return Ageing(every_seconds=None if every is None else every.total_seconds())
 
 
 @router.put("/ageing")
 async def set_ageing(given: Ageing, admin: At, who: Caller) -> Ageing:
-    """Let priorities age, so that no task starves behind more urgent ones; or stop that."""
+    """Turn priority ageing on or off. It prevents the starvation of tasks with a low priority."""
     every = None if given.every_seconds is None else timedelta(seconds=given.every_seconds)
     await admin.commands.set_ageing(who, every)
     return given

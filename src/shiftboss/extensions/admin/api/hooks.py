@@ -1,4 +1,4 @@
-"""Webhooks: a signed POST becomes an event. The signature stands in for a token."""
+"""Webhooks: a signed POST becomes an event. The signature replaces the token."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from shiftboss.model.errors import ConfigError, NotFound, UsageError
 
 router = APIRouter(tags=["events"])
 
-#: How far the sender's clock may be off, as the specification advises.
+#: The allowed difference between the clocks in seconds, as the specification recommends.
 TOLERANCE = 300
 Short = Annotated[str, StringConstraints(max_length=1000, pattern=NO_NUL)]
 
@@ -41,19 +41,19 @@ async def receive(
     webhook_timestamp: Annotated[int, Header()],
     webhook_signature: Annotated[Short, Header()],
 ) -> Received:
-    """Send the event `hook:KEY` with the body as payload. Signed as standardwebhooks.com describes.
+    """Send the event `hook:KEY` with the body as payload, signed as described by standardwebhooks.com.
 
-    A delivery that is repeated with the same webhook-id has no effect.
+    A repeated delivery with the same webhook-id has no effect.
     """
     secret = AdminSettings.of(admin.settings).webhook_secret
     if secret is None:
-        raise NotFound("webhooks are not set up", hint="set SHIFTBOSS_ADMIN_WEBHOOK_SECRET")
+        raise NotFound("webhooks are off", hint="set SHIFTBOSS_ADMIN_WEBHOOK_SECRET")
     body = await request.body()
     if abs(time.time() - webhook_timestamp) > TOLERANCE:
         raise Unauthorized("the delivery is too old, or the sender's clock is wrong")
     signed = f"{webhook_id}.{webhook_timestamp}.".encode() + body
     if not _signed(secret.get_secret_value(), signed, webhook_signature):
-        raise Unauthorized("the signature is not right")
+        raise Unauthorized("the signature is wrong")
     try:
         payload = orjson.loads(body) if body else None
     except ValueError as error:
@@ -64,12 +64,12 @@ async def receive(
 
 
 def _signed(secret: str, signed: bytes, given: str) -> bool:
-    """Whether one of the signatures given is ours; a sender that changes its secret sends several."""
+    """Whether one of the given signatures is valid. A sender that rotates its secret sends several."""
     try:
         key = base64.b64decode(secret.removeprefix("whsec_"), validate=True)
     except binascii.Error:
         raise ConfigError(
-            "admin.webhook_secret is not base64", hint="whsec_ and 24 to 64 random bytes"
+            "admin.webhook_secret is not base64", hint="use whsec_ and 24 to 64 random bytes in base64"
         ) from None
     ours = "v1," + base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()
     return any(hmac.compare_digest(ours.encode(), one.encode()) for one in given.split(" "))

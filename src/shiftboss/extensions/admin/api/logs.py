@@ -1,4 +1,4 @@
-"""What tasks have logged: a page at a time, or live."""
+"""Logs of tasks, as pages and as a live stream."""
 
 from __future__ import annotations
 
@@ -16,39 +16,38 @@ from pydantic import Field
 from shiftboss.db import Row
 from shiftboss.extensions.admin.access import Caller
 from shiftboss.extensions.admin.api.common import Limit, Out, make_router
-from shiftboss.extensions.admin.backend import At, Backend
+from shiftboss.extensions.admin.backend import HIDDEN, At, Backend
 from shiftboss.extensions.admin.problems import responses
 from shiftboss.extensions.admin.settings import AdminSettings
 from shiftboss.model.errors import NotFound
 
 router = make_router("tasks")
 
-HIDDEN = "(hidden)"
 Level = Literal["debug", "info", "warning", "error", "critical"]
-After = Annotated[int, Query(ge=0, le=2**63 - 1, description="only lines behind this id")]
+After = Annotated[int, Query(ge=0, le=2**63 - 1, description="only lines with a larger ID")]
 
 
 class LogLine(Out):
-    id: int = Field(description="numbers grow with time, with gaps")
+    id: int = Field(description="increases with time, with gaps")
     attempt: int
     step: str | None = Field(description="name#ordinal of the step that logged it")
     at: datetime
     level: str
     logger: str
     message: str
-    dropped: int = Field(description="not 0: this stands for so many lines that were not kept")
+    dropped: int = Field(description="if not 0, this line stands for so many lines that were dropped")
 
 
 class LogPage(Out):
     items: list[LogLine]
-    next: int | None = Field(description="`after` of the next page; null: this is the last for now")
+    next: int | None = Field(description="`after` of the next page; null on the last page")
 
 
 @router.get("/tasks/{id}/logs", responses=responses(404))
 async def logs(
     id: UUID, admin: At, who: Caller, after: After = 0, limit: Limit = 200, level: Level = "debug"
 ) -> LogPage:
-    """What a task has logged, oldest first."""
+    """List the log lines of a task, oldest first."""
     await _require(admin, id)
     rows = await admin.db.logs.read(id, after, limit, _number(level))
     items = [LogLine.model_validate(_shown(admin, row)) for row in rows]
@@ -63,7 +62,7 @@ async def stream(
     level: Level = "debug",
     last: Annotated[int | None, Header(alias="Last-Event-ID", ge=0, le=2**63 - 1)] = None,
 ) -> StreamingResponse:
-    """The same as server-sent `line` events until the task ends. Last-Event-ID continues behind that line."""
+    """Stream log lines as server-sent `line` events until the task ends. Last-Event-ID resumes the stream."""
     await _require(admin, id)
     return StreamingResponse(_events(admin, id, last or 0, _number(level)), media_type="text/event-stream")
 
@@ -75,7 +74,7 @@ async def _events(admin: Backend, id: UUID, after: int, level: int) -> AsyncIter
 
 
 def _shown(admin: Backend, row: Row) -> Row:
-    """Messages may quote payloads, so they are hidden with them."""
+    # A message may quote payloads.
     return row | {"message": HIDDEN} if AdminSettings.of(admin.settings).hide_payloads else row
 
 
@@ -85,4 +84,4 @@ def _number(level: Level) -> int:
 
 async def _require(admin: Backend, id: UUID) -> None:
     if await admin.db.steps.status(id) is None:
-        raise NotFound(f"there is no task {id}", hint="it may have been pruned")
+        raise NotFound(f"task {id} does not exist", hint="it may have been pruned")

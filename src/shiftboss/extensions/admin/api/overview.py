@@ -1,4 +1,4 @@
-"""The fleet at a glance."""
+"""Counts, alerts and statistics of the fleet."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ router = make_router("overview")
 class Alert(Out):
     severity: Literal["critical", "warning"]
     kind: str = Field(examples=["stale_worker"])
-    subject: str | None = Field(description="the worker, slot, task or provider that it is about")
+    subject: str | None = Field(description="the worker, slot, task or provider concerned")
     message: str
     advice: str | None
-    command: str | None = Field(description="a command that helps, as it can be run")
-    since: datetime | None = Field(description="when the leader's rules found it first; null: not yet")
+    command: str | None = Field(description="a command to run")
+    since: datetime | None = Field(description="when the leader first found it; null: not yet")
 
 
 class AlertRecord(Out):
@@ -38,7 +38,7 @@ class AlertRecord(Out):
     value: float | None
     threshold: float | None
     started_at: datetime
-    ended_at: datetime | None = Field(description="null: it still holds")
+    ended_at: datetime | None = Field(description="null while the alert is active")
 
 
 class Counts(Out):
@@ -59,14 +59,14 @@ class Counts(Out):
 class Replica(Out):
     in_use: bool
     lag_seconds: float | None
-    reason: str | None = Field(description="why the primary is read from")
+    reason: str | None = Field(description="why the replica is not used")
 
 
 class Overview(Counts):
     active_runs: int
     slots: dict[str, int] = Field(description="slots by status")
     alerts: list[Alert]
-    replica: Replica | None = Field(description="where lists and figures come from, if a replica is set")
+    replica: Replica | None = Field(description="state of the read replica, if one is configured")
 
 
 class Latency(Out):
@@ -114,7 +114,7 @@ class Point(Out):
 
 @router.get("/overview")
 async def overview(admin: At, who: Caller) -> Overview:
-    """Counts by state and what needs attention."""
+    """Return counts by status, and the active alerts."""
     counts: dict[str, Any] = dict(await admin.reads.insights.overview.counts())
     health = await admin.reads.health.metrics()
     return Overview(
@@ -128,19 +128,19 @@ async def overview(admin: At, who: Caller) -> Overview:
 
 @router.get("/alerts")
 async def alerts(admin: At, who: Caller) -> list[Alert]:
-    """What needs attention, worst first."""
+    """List active alerts, most severe first."""
     return [Alert.model_validate(alert) for alert in await admin.reads.insights.overview.alerts()]
 
 
 @router.get("/alerts/history")
 async def alert_history(admin: At, who: Caller, limit: Limit = 50) -> list[AlertRecord]:
-    """What the rules found, the newest first, those that have ended as well."""
+    """List active and past alerts, newest first."""
     return [AlertRecord.model_validate(row) for row in await admin.reads.alerts.latest(limit)]
 
 
 @router.get("/metrics/snapshot")
 async def snapshot(admin: At, who: Caller) -> Snapshot:
-    """Workers, queue, latency and current runs, as they are now."""
+    """Return the current state of workers, queue, latency and runs."""
     return Snapshot.model_validate(await admin.db.insights.overview.snapshot())
 
 
@@ -148,12 +148,12 @@ async def snapshot(admin: At, who: Caller) -> Snapshot:
 async def series(
     admin: At,
     who: Caller,
-    minutes: Annotated[int, Query(ge=1, le=7 * 24 * 60, description="how far back")] = 60,
+    minutes: Annotated[int, Query(ge=1, le=7 * 24 * 60, description="length of the period in minutes")] = 60,
     step: Annotated[int, Query(ge=1, le=24 * 60, description="minutes per point")] = 1,
     queue: FilterText = None,
     task_type: FilterText = None,
 ) -> list[Point]:
-    """Throughput, errors and latency over time, oldest first."""
+    """Return throughput, errors and latency over time, oldest first."""
     span, width = timedelta(minutes=minutes), timedelta(minutes=max(step, -(-minutes // 1440)))
     points = await admin.reads.insights.series.throughput(span, width, queue=queue, task_type=task_type)
     return [Point.model_validate(point) for point in points]

@@ -1,4 +1,4 @@
-"""For machines: /metrics, /healthz, /readyz."""
+"""Endpoints for monitoring: /metrics, /healthz, /readyz."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ router = APIRouter(tags=["probes"])
 
 @router.get("/metrics", response_class=Response, responses=responses())
 async def scrape(admin: At, who: Caller) -> Response:
-    """Prometheus text."""
+    """Return the metrics in the Prometheus text format."""
     return Response(await metrics.metrics(admin.reads), media_type=metrics.CONTENT_TYPE)
 
 
 @router.get("/healthz")
 async def alive() -> dict[str, str]:
-    """The process answers."""
+    """Check that the process responds."""
     return {"status": "ok"}
 
 
 @router.get("/readyz", responses=responses(503))
 async def ready(admin: At) -> dict[str, str]:
-    """The database answers and changes are listened for."""
+    """Check that the database responds and that the service receives live changes."""
     await admin.db.fetch_one("SELECT 1 AS one")
     if not admin.hub.running:
-        raise DatabaseUnavailable("changes are not listened for")
+        raise DatabaseUnavailable("the service does not receive live changes")
     return {"status": "ok"}

@@ -1,4 +1,4 @@
-"""Queues: depth, age, pause, limits."""
+"""Queues with their depth, age, pauses and limits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ router = make_router("queues")
 class Queue(Out):
     name: str
     queued: int
-    ready: int = Field(description="could be taken now")
+    ready: int = Field(description="tasks that can be claimed now")
     running: int
     oldest_seconds: float | None
     workers: int
@@ -37,37 +37,37 @@ class Pause(In):
 
 
 class Limits(In):
-    """Over the whole fleet; without any figure the limits are taken away."""
+    """Limits for the whole fleet. Without any value, the limits are removed."""
 
     max_running: Annotated[int, Field(ge=0, le=1_000_000)] | None = Field(default=None, examples=[10])
     rate: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     rate_seconds: Annotated[float, Field(gt=0.001, le=86_400)] = 60.0
     rate_per: Literal["all", "key", "tenant"] = Field(
-        default="all", description="key, tenant: each concurrency key or tenant has the whole rate to itself"
+        default="all", description="key, tenant: the rate applies to each concurrency key or tenant"
     )
 
 
 @router.get("/queues")
 async def queues(admin: At, who: Caller) -> list[Queue]:
-    """Every queue that has tasks, workers, a pause or a limit."""
+    """List all queues that have tasks, workers, a pause or a limit."""
     return [Queue.model_validate(row) for row in await admin.reads.insights.fleet.queues()]
 
 
 @router.post("/queues/{name}/pause")
 async def pause(name: PathName, admin: At, who: Caller, body: Pause | None = None) -> Done:
-    """Hold back its tasks."""
+    """Pause a queue. Its waiting tasks are not claimed."""
     changed = await admin.commands.pause_queue(who, name, body.reason if body else None)
     return Done(changed=[name] if changed else [])
 
 
 @router.post("/queues/{name}/resume")
 async def resume(name: PathName, admin: At, who: Caller) -> Done:
-    """Let its tasks go on."""
+    """Resume a queue."""
     return Done(changed=[name] if await admin.commands.resume_queue(who, name) else [])
 
 
 class Autoscale(In):
-    """Only the keys that are given change; null brings a default back."""
+    """Settings of the autoscaler. Omitted keys keep their values; null restores the default."""
 
     enabled: bool | None = None
     min_workers: Annotated[int, Field(ge=0, le=10_000)] | None = None
@@ -82,20 +82,20 @@ class Autoscale(In):
 
 @router.get("/autoscale")
 async def autoscale(admin: At, who: Caller) -> list[AutoscaleSettings]:
-    """How the leader scales, for every queue that has settings."""
+    """List the autoscaler settings of all queues that have some."""
     return await stored_autoscale(admin.db)
 
 
 @router.put("/queues/{name}/autoscale")
 async def set_autoscale(name: PathName, given: Autoscale, admin: At, who: Caller) -> AutoscaleSettings:
-    """Let the leader choose the number of its workers, within bounds. Applies whichever process leads."""
+    """Set how the leader scales the workers of a queue."""
     keys = given.model_dump(exclude_unset=True)
     return await admin.commands.set_autoscale(who, name, keys)
 
 
 @router.put("/queues/{name}/limits")
 async def limit(name: PathName, limits: Limits, admin: At, who: Caller) -> Done:
-    """How many of its tasks may run at once, and how many may start in a while."""
+    """Limit the concurrent tasks of a queue and the rate at which they start."""
     period = timedelta(seconds=limits.rate_seconds) if limits.rate else None
     await admin.commands.limit_queue(
         who, name, limits.max_running, limits.rate, period, rate_per=limits.rate_per

@@ -1,4 +1,4 @@
-"""Schedules: what is enqueued again and again."""
+"""Schedules, which enqueue tasks at set times."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ class PutSchedule(In):
     tenant: Name | None = None
     requires: dict[str, Any] | None = Field(default=None, examples=[{"gpu": True}])
     timezone: Name = Field(default="UTC", examples=["Europe/Madrid"])
-    missed: Missed = Field(default="latest", description="what becomes of late ticks")
+    missed: Missed = Field(default="latest", description="what to do with missed ticks")
 
 
 @router.get("/schedules")
 async def schedules(admin: At, who: Caller) -> list[Schedule]:
-    """Every schedule with its next and last tick."""
+    """List all schedules with their next and last ticks."""
     return [_shown(admin, row) for row in await admin.reads.schedules.all()]
 
 
 @router.put("/schedules/{name}", responses=responses(404))
 async def put(name: PathName, body: PutSchedule, admin: At, who: Caller) -> Schedule:
-    """Make a schedule, or change the one of that name; unless its times change it keeps its next tick."""
+    """Create or change a schedule. Its next tick changes only if its times change."""
     fields = body.model_dump(exclude={"cron", "timezone", "missed"})
     cron = Cron(name=name, cron=body.cron, task=task(**fields), timezone=body.timezone, missed=body.missed)
     return _shown(admin, await admin.commands.put_schedule(who, cron))
@@ -65,19 +65,19 @@ def _shown(admin: Backend, row: Row) -> Schedule:
 
 @router.post("/schedules/{name}/pause", responses=responses(404))
 async def pause(name: PathName, admin: At, who: Caller) -> Done:
-    """It enqueues nothing; ticks that pass are not made up for."""
+    """Pause a schedule. Ticks that are due while it is paused are skipped."""
     await admin.commands.pause_schedule(who, name)
     return Done(changed=[name])
 
 
 @router.post("/schedules/{name}/resume", responses=responses(404))
 async def resume(name: PathName, admin: At, who: Caller) -> Done:
-    """It goes on with its next tick."""
+    """Resume a schedule with its next tick."""
     await admin.commands.resume_schedule(who, name)
     return Done(changed=[name])
 
 
 @router.delete("/schedules/{name}", status_code=204, responses=responses(404))
 async def remove(name: PathName, admin: At, who: Caller) -> None:
-    """Forget it."""
+    """Remove a schedule."""
     await admin.commands.remove_schedule(who, name)

@@ -1,4 +1,4 @@
-"""Slots of supervised pools, also under the documented /api/web/worker paths."""
+"""Slots of supervisors, also under the /api/web/worker paths."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ web = make_router("documented worker paths", prefix="/api/web/worker")
 router = make_router("slots")
 
 Component = Annotated[
-    str | None, Query(min_length=1, max_length=200, pattern=NO_NUL, description="one slot only")
+    str | None, Query(min_length=1, max_length=200, pattern=NO_NUL, description="only this slot")
 ]
 SlotStatus = Literal["starting", "healthy", "stopping", "crashed", "failed"]
 
 
 class SlotState(Out):
-    """The documented shape; times are whole Unix seconds."""
+    """The state of a slot. Times are whole Unix seconds."""
 
     component: str
     status: SlotStatus
@@ -60,65 +60,65 @@ class Restart(Out):
 
 @router.get("/slots")
 async def slots(admin: At, who: Caller) -> list[Slot]:
-    """Every slot, by component."""
+    """List all slots, ordered by component."""
     return [Slot.model_validate(row) for row in await admin.reads.health.slots()]
 
 
 @web.get("/status")
 async def status(admin: At, who: Caller, component: Component = None) -> list[SlotState]:
-    """Slots in the documented shape: all, or one."""
+    """List the state of all slots, or of one."""
     rows = await admin.reads.health.get_all_workers()
     return [_state(row) for row in rows if component in (None, row["component"])]
 
 
 @web.get("/status/{component}", responses=responses(404))
 async def status_of_one(component: PathName, admin: At, who: Caller) -> SlotState:
-    """One slot in the documented shape."""
+    """Return the state of one slot."""
     row = await admin.db.health.get_worker(component)
     if row is None:
-        raise NotFound(f"there is no slot {component!r}")
+        raise NotFound(f"slot {component!r} does not exist")
     return _state(row)
 
 
 @web.post("/restart", responses=responses(404))
 @router.post("/slots/restart", responses=responses(404))
 async def restart(admin: At, who: Caller, component: Component = None) -> list[Restart]:
-    """Restart slots by hand: all, or one. Restart counts begin again, failed is forgiven."""
+    """Restart all slots, or one. This resets their restart counts and clears `failed`."""
     return [Restart.model_validate(row) for row in await admin.commands.restart_slots(who, _one(component))]
 
 
 @web.post("/pause", responses=responses(404))
 @router.post("/slots/pause", responses=responses(404))
 async def pause(admin: At, who: Caller, component: Component = None) -> Done:
-    """All slots, or one, finish their task and claim nothing new."""
+    """Pause all slots, or one. They finish their tasks and claim no new ones."""
     return Done(changed=await admin.commands.pause_slots(who, _one(component)))
 
 
 @web.post("/resume", responses=responses(404))
 @router.post("/slots/resume", responses=responses(404))
 async def resume(admin: At, who: Caller, component: Component = None) -> Done:
-    """All slots, or one, claim again."""
+    """Resume all slots, or one."""
     return Done(changed=await admin.commands.resume_slots(who, _one(component)))
 
 
 @web.post("/restart/{component}", responses=responses(404))
 @router.post("/slots/{component}/restart", responses=responses(404))
 async def restart_one(component: PathName, admin: At, who: Caller) -> list[Restart]:
-    """Restart one slot by hand."""
+    """Restart one slot. This resets its restart count and clears `failed`."""
     return await restart(admin, who, component)
 
 
 @web.post("/pause/{component}", responses=responses(404))
 @router.post("/slots/{component}/pause", responses=responses(404))
 async def pause_one(component: PathName, admin: At, who: Caller) -> Done:
-    """One slot finishes its task and claims nothing new."""
+    """Pause one slot. It finishes its task and claims no new ones."""
     return await pause(admin, who, component)
 
 
 @web.post("/resume/{component}", responses=responses(404))
 @router.post("/slots/{component}/resume", responses=responses(404))
 async def resume_one(component: PathName, admin: At, who: Caller) -> Done:
-    """One slot claims again."""
+    """Resume one slot."""
     return await resume(admin, who, component)
 
 

@@ -1,4 +1,4 @@
-"""Tasks: find, look into, enqueue, cancel, retry, one or many."""
+"""Tasks: list, inspect, enqueue, cancel and retry them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Task(Out):
     task_type: str
     queue: str
     priority: int
-    params_preview: str | None = Field(description="the beginning of the parameters")
+    params_preview: str | None = Field(description="the beginning of the params")
     attempts: int
     max_attempts: int
     worker_id: str | None
@@ -62,7 +62,7 @@ class Task(Out):
 
 class TaskPage(Out):
     items: list[Task]
-    next: str | None = Field(description="cursor of the next page; a page may be short and still have one")
+    next: str | None = Field(description="cursor of the next page; a short page can also have one")
 
 
 class Attempt(Out):
@@ -118,7 +118,7 @@ class Step(Out):
     ended_at: datetime | None
     until: datetime | None
     child_id: UUID | None
-    question: str | None = Field(description="what a person is asked")
+    question: str | None = Field(description="the question for a person")
     json_schema: Any = Field(alias="schema", description="the JSON Schema of the answer; null: any JSON")
     answered_by: str | None
 
@@ -137,12 +137,12 @@ class Enqueue(In):
 
 class Enqueued(Out):
     id: UUID
-    created: bool = Field(description="false: a live task has the same dedup_key, this is its id")
-    warning: str | None = Field(default=None, description="set when no worker knows the task type")
+    created: bool = Field(description="false: this is the ID of a live task with the same dedup_key")
+    warning: str | None = Field(default=None, description="set if no worker has published the task type")
 
 
 class Selection(In):
-    """Tasks by id, or by filter."""
+    """Tasks by ID or by filter."""
 
     ids: list[UUID] | None = Field(default=None, max_length=10_000)
     status: TaskStatus | None = Field(default=None, examples=["Failed"])
@@ -158,8 +158,8 @@ class Selection(In):
 
 
 class Bulk(Out):
-    matched: int = Field(description="how many tasks were meant, at most 10,000 at a time")
-    changed: int = Field(description="how many it made a difference to")
+    matched: int = Field(description="number of matching tasks, at most 10,000 per call")
+    changed: int = Field(description="number of tasks that were changed")
 
 
 def _wanted(
@@ -170,7 +170,7 @@ def _wanted(
     run_id: UUID | None = None,
     since: AwareDatetime | None = None,
     until: AwareDatetime | None = None,
-    text: Annotated[str | None, Query(max_length=1000, description="words in the parameters")] = None,
+    text: Annotated[str | None, Query(max_length=1000, description="text in the params")] = None,
 ) -> TaskFilter:
     return TaskFilter(
         status=status,
@@ -192,7 +192,7 @@ async def tasks(
     cursor: Cursor = None,
     limit: Limit = 50,
 ) -> TaskPage:
-    """Tasks by filter, newest first; pages stay in place while tasks arrive."""
+    """List tasks by filter, newest first. New tasks do not shift later pages."""
     page = await admin.reads.insights.tasks.page(admin.searchable(wanted), cursor, limit)
     for row in page.items:
         if AdminSettings.of(admin.settings).hide_payloads:
@@ -202,14 +202,14 @@ async def tasks(
 
 @router.post("/tasks", status_code=201)
 async def enqueue(task: Enqueue, admin: At, who: Caller) -> Enqueued:
-    """Put a task into the queue. Arguments that do not fit the schema of its type are refused (422)."""
+    """Enqueue a task. Arguments that do not match the schema of its type are refused (422)."""
     made = await admin.commands.enqueue(who, NewTask(**task.model_dump()))
     return Enqueued(**made._asdict())
 
 
 @router.post("/tasks/cancel")
 async def cancel_many(selection: Selection, admin: At, who: Caller) -> Bulk:
-    """Cancel every task that is meant."""
+    """Cancel all matching tasks."""
     ids = await _ids(admin, who, selection)
     live = [c for c in await admin.commands.cancel_tasks(who, ids) if c.status == "Cancelled" or c.cancelling]
     return Bulk(matched=len(ids), changed=len(live))
@@ -217,20 +217,20 @@ async def cancel_many(selection: Selection, admin: At, who: Caller) -> Bulk:
 
 @router.post("/tasks/retry")
 async def retry_many(selection: Selection, admin: At, who: Caller) -> Bulk:
-    """Start every failed or cancelled task that is meant over."""
+    """Retry all matching tasks that failed or were cancelled."""
     ids = await _ids(admin, who, selection)
     return Bulk(matched=len(ids), changed=len(await admin.commands.retry_tasks(who, ids)))
 
 
 @router.get("/tasks/{id}", responses=responses(404))
 async def task(id: UUID, admin: At, who: Caller) -> TaskDetail:
-    """One task with its attempts, and why it waits if it does."""
+    """Return one task with its attempts and, if it waits, the reasons."""
     return await _detail(admin, id)
 
 
 @router.get("/tasks/{id}/steps", responses=responses(404))
 async def steps(id: UUID, admin: At, who: Caller) -> list[Step]:
-    """What a task has done and what it waits for, oldest first."""
+    """List the steps and waits of a task, oldest first."""
     await _detail(admin, id)
     found = await admin.db.steps.of(id)
     hidden = {"result": HIDDEN} if AdminSettings.of(admin.settings).hide_payloads else {}
@@ -244,9 +244,9 @@ async def stream(
     who: Caller,
     last: Annotated[int | None, Header(alias="Last-Event-ID", ge=0, le=2**31 - 1)] = None,
 ) -> StreamingResponse:
-    """What a task emits, as server-sent events, until it ends. Last-Event-ID continues behind that part.
+    """Stream what a task emits as server-sent events until it ends. Last-Event-ID resumes the stream.
 
-    `part` events carry JSON. A `restart` event: the task runs again, which takes back the parts it names.
+    A `part` event contains JSON. A `restart` event means that the task runs again; it lists parts to discard.
     """
     await _detail(admin, id)
     hidden = AdminSettings.of(admin.settings).hide_payloads
@@ -265,7 +265,7 @@ async def _events(admin: Backend, id: UUID, after: int, hidden: bool) -> AsyncIt
 
 @router.post("/tasks/{id}/cancel", responses=responses(404, 409))
 async def cancel(id: UUID, admin: At, who: Caller) -> TaskDetail:
-    """End it now if it waits; ask its worker to stop if it runs."""
+    """Cancel a waiting task, or ask the worker of a running task to stop it."""
     await admin.commands.cancel_tasks(who, [id])
     return await _detail(admin, id)
 
@@ -278,7 +278,7 @@ async def retry(
     start: Annotated[str | None, Query(alias="from", max_length=600, pattern=NO_NUL)] = None,
     restart: bool = False,
 ) -> TaskDetail:
-    """Retry a failed or cancelled task. Steps keep their results, up to `from`; with `restart`, none."""
+    """Retry a failed or cancelled task. Results of steps are kept, or only those before `from`, or none with `restart`."""
     await admin.commands.retry_tasks(who, [id], start, restart=restart)
     return await _detail(admin, id)
 
@@ -292,7 +292,7 @@ async def _ids(admin: Backend, who: Caller, selection: Selection) -> list[UUID]:
 async def _detail(admin: Backend, id: UUID) -> TaskDetail:
     row = await admin.db.insights.tasks.detail(id)
     if row is None:
-        raise NotFound(f"there is no task {id}", hint="it may have been pruned")
+        raise NotFound(f"task {id} does not exist", hint="it may have been pruned")
     if AdminSettings.of(admin.settings).hide_payloads:
         row |= {"params": HIDDEN, "result_data": HIDDEN}
     return TaskDetail.model_validate(row)

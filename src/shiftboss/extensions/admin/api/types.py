@@ -1,4 +1,4 @@
-"""Task types: the JSON Schema of their arguments, as workers publish it."""
+"""Task types with the JSON Schema of their arguments, as published by workers."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ class TaskType(Out):
     arguments: dict[str, Any] = Field(alias="schema", description="JSON Schema (2020-12) of `params`")
     version: str | None = Field(description="version of the handler that published it")
     worker_id: str = Field(description="the worker that published it")
-    published_at: datetime = Field(description="since when it has been this schema")
+    published_at: datetime = Field(description="when this schema was first published")
 
 
 @router.get("/task-types")
 async def task_types(admin: At, who: Caller) -> list[TaskType]:
-    """Every task type that a worker has published."""
+    """List all task types that workers have published."""
     return [TaskType.model_validate(row) for row in await admin.commands.task_types(who)]
 
 
 @router.get("/task-types/{name}", responses=responses(404))
 async def task_type(name: PathName, admin: At, who: Caller) -> TaskType:
-    """One task type."""
+    """Return one task type."""
     row = await admin.db.schemas.get(name)
     if row is None:
-        raise NotFound(f"no worker has published the task type {name!r}")
+        raise NotFound(f"task type {name!r} is unknown", hint="workers publish task types when they start")
     return TaskType.model_validate(row)

@@ -1,4 +1,4 @@
-"""Members of the fleet."""
+"""Workers of the fleet."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class ResourceUsage(Out):
 
 
 class WorkerHealth(Out):
-    """How one worker is doing, in the documented words."""
+    """The health of one worker."""
 
     worker_id: str
     status: Literal["healthy", "degraded", "unhealthy"]
@@ -83,7 +83,7 @@ class WorkerHealth(Out):
 
 @router.get("/worker-health")
 async def worker_health(admin: At, who: Caller) -> list[WorkerHealth]:
-    """Health and today's figures of every worker."""
+    """List the health and today's statistics of all workers."""
     rows = await admin.reads.workers.health()
     return [WorkerHealth(**(row | {"resource_usage": _usage(row)})) for row in rows]
 
@@ -103,35 +103,35 @@ def _usage(row: Row) -> ResourceUsage:
 async def workers(
     admin: At, who: Caller, status: Literal["inactive", "active", "terminated"] | None = None
 ) -> list[Worker]:
-    """Everybody, with health, current task and today's work."""
+    """List all workers with their health, current task and today's statistics."""
     return [Worker.model_validate(row) for row in await admin.reads.insights.fleet.workers(status=status)]
 
 
 @router.get("/workers/{id:path}", responses=responses(404))
 async def worker(id: PathName, admin: At, who: Caller) -> WorkerDetail:
-    """One worker, with what it holds."""
+    """Return one worker with its running tasks."""
     row = await admin.db.insights.fleet.worker(id)
     if row is None:
-        raise NotFound(f"there is no worker {id!r}")
+        raise NotFound(f"worker {id!r} does not exist")
     return WorkerDetail.model_validate(row)
 
 
 @router.post("/workers/{id:path}/pause", responses=responses(404))
 async def pause(id: PathName, admin: At, who: Caller) -> Done:
-    """It finishes its tasks and claims nothing new."""
+    """Pause a worker. It finishes its tasks and claims no new ones."""
     await admin.commands.steer_worker(who, id, paused=True)
     return Done(changed=[id])
 
 
 @router.post("/workers/{id:path}/resume", responses=responses(404))
 async def resume(id: PathName, admin: At, who: Caller) -> Done:
-    """It claims again."""
+    """Resume a worker."""
     await admin.commands.steer_worker(who, id, paused=False)
     return Done(changed=[id])
 
 
 @router.post("/workers/{id:path}/drain", responses=responses(404))
 async def drain(id: PathName, admin: At, who: Caller) -> Done:
-    """It finishes its tasks and ends."""
+    """Drain a worker. It finishes its tasks and exits."""
     await admin.commands.steer_worker(who, id, draining=True)
     return Done(changed=[id])
