@@ -73,8 +73,8 @@ async def test_a_form_of_another_site_does_nothing(api: httpx.AsyncClient, db: D
     assert await db.fetch("SELECT * FROM shiftboss.pauses") == []
     done = await api.post("/queues", data={"act": "pause queue q"}, headers=HTML)
     assert (done.status_code, done.headers["location"]) == (303, "/queues")
-    assert "q is paused" in (await api.get("/queues", headers=HTML)).text
-    assert "q is paused:" not in (await api.get("/queues", headers=HTML)).text, "it is told once"
+    assert "q is paused. Running" in (await api.get("/queues", headers=HTML)).text
+    assert "q is paused. Running" not in (await api.get("/queues", headers=HTML)).text, "it is told once"
 
 
 async def test_the_stream_sends_what_changed_and_nothing_else(api: httpx.AsyncClient, db: Database) -> None:

@@ -27,30 +27,30 @@ BROKEN = {
     "no task is deleted": f"DELETE FROM tasks WHERE id = {QUICK}",
     "no task completes twice": f"INSERT INTO {C}.changes (task, before, after) VALUES ({QUICK}, 'In Progress', 'Complete')",
     "a finished task changes only if it is retried": f"UPDATE tasks SET status = 'Queued' WHERE id = {QUICK}",
-    "no lease is given out twice": f"{CLAIM} ({QUICK}, 'Queued', 'In Progress', (SELECT lease FROM tasks WHERE id = {QUICK}))",
+    "no lease is issued twice": f"{CLAIM} ({QUICK}, 'Queued', 'In Progress', (SELECT lease FROM tasks WHERE id = {QUICK}))",
     "every claim has exactly one end in the history": f"{CLAIM} ({QUICK}, 'Queued', 'In Progress', 42)",
     "a result comes from the attempt that held the lease": f"UPDATE tasks SET result_data = '{{\"lease\": 1}}' WHERE id = {QUICK}",
     "an error comes from the attempt that held the lease": "UPDATE shiftboss.past_attempts SET error = 'as planned, lease 1' WHERE outcome = 'failed'",
-    "nothing runs without a claim, or twice under one": f"INSERT INTO {C}.ledger (id, task, lease, what) SELECT gen_random_uuid(), task, lease, what FROM {C}.ledger LIMIT 1",
-    "nothing completes without having run": f"DELETE FROM {C}.ledger WHERE task = {QUICK}",
+    "no handler runs without a claim, or twice for one claim": f"INSERT INTO {C}.ledger (id, task, lease, what) SELECT gen_random_uuid(), task, lease, what FROM {C}.ledger LIMIT 1",
+    "no task completes without having run": f"DELETE FROM {C}.ledger WHERE task = {QUICK}",
     "a recorded step never runs again": f"INSERT INTO {C}.changes (task, before, after, new_lease) SELECT DISTINCT task_id, 'Queued', 'In Progress', 42 FROM shiftboss.steps WHERE name = 's0';"
     f"INSERT INTO {C}.ledger (id, task, lease, what) SELECT gen_random_uuid(), task_id, 42, 's0' FROM shiftboss.steps WHERE name = 's0'",
     "a recorded step never changes": "UPDATE shiftboss.steps SET ended_at = now() WHERE kind = 'step'",
     "a step is recorded by the attempt that ran it": "UPDATE shiftboss.steps SET result = '1' WHERE kind = 'step'",
     "a task gets the results of its recorded steps": "UPDATE tasks SET result_data = jsonb_set(result_data, '{steps}', '[1]') WHERE task_type = 'chaos.stepped'",
-    "no more run at a time than the limit allows": "SELECT shiftboss.set_limit('task_type', 'chaos.limited', 0)",
-    "no more run at a time with one key than the limit allows": f"SELECT shiftboss.set_limit('task_type', 'chaos.limited', 100, 1); {CLAIM}"
+    "no more tasks run at a time than the limit allows": "SELECT shiftboss.set_limit('task_type', 'chaos.limited', 0)",
+    "no more tasks with one key run at a time than the limit allows": f"SELECT shiftboss.set_limit('task_type', 'chaos.limited', 100, 1); {CLAIM}"
     "((SELECT max(id::text)::uuid FROM tasks WHERE task_type = 'chaos.limited'), 'Queued', 'In Progress', 42),"
     "((SELECT max(id::text)::uuid FROM tasks WHERE task_type = 'chaos.limited'), 'Queued', 'In Progress', 43)",
-    "one task at a time has a unique key": f"INSERT INTO {C}.changes (task, before, after) SELECT id, 'Complete', 'Queued' FROM tasks, generate_series(1, 2) WHERE dedup_key IS NOT NULL",
+    "only one live task has a unique key": f"INSERT INTO {C}.changes (task, before, after) SELECT id, 'Complete', 'Queued' FROM tasks, generate_series(1, 2) WHERE dedup_key IS NOT NULL",
     "a dependant starts after its parents have ended": f"INSERT INTO {C}.changes (seq, task, before, after, new_lease) SELECT 0, id, 'Queued', 'In Progress', 42 FROM tasks WHERE depends_on IS NOT NULL LIMIT 1",
-    "a dependant ends as its parents' failure says": "UPDATE tasks SET on_dependency_failure = 'cancel' WHERE depends_on IS NOT NULL; UPDATE tasks SET status = 'Failed' WHERE has_dependants",
+    "a dependant follows its failure policy": "UPDATE tasks SET on_dependency_failure = 'cancel' WHERE depends_on IS NOT NULL; UPDATE tasks SET status = 'Failed' WHERE has_dependants",
     "a delayed task does not start early": "UPDATE tasks SET metadata = '{\"delay\": 1000}'",
     "a task gets each event once, in order": "UPDATE tasks SET result_data = jsonb_set(result_data, '{events}', '[1, 1]') WHERE task_type = 'chaos.waiting'",
     "a parent gets the results of its children": "UPDATE tasks SET result_data = jsonb_set(result_data, '{children}', '[1]') WHERE task_type = 'chaos.nesting'",
-    "a task fails for a reason": f"UPDATE tasks SET status = 'Failed' WHERE id = {QUICK}",
+    "a task fails only for an expected reason": f"UPDATE tasks SET status = 'Failed' WHERE id = {QUICK}",
     "an attempt fails only if its handler does": "UPDATE shiftboss.past_attempts SET error = 'no connection' WHERE outcome = 'failed'",
-    "a task is cancelled only if somebody asked for it": f"UPDATE tasks SET status = 'Cancelled' WHERE id = {QUICK}",
+    "a task is cancelled only on request": f"UPDATE tasks SET status = 'Cancelled' WHERE id = {QUICK}",
 }
 
 
@@ -105,9 +105,9 @@ async def _run(db: Database, plan: Plan) -> None:
             None,
         ),
         ([[1, False, 0, 7, 1], [3, False, 1, 7, 2]], "numbers"),
-        ([[1, False, 0, 7, 1], [2, False, 1, 7, 1]], "twice or out of order"),
-        ([[1, False, 0, 7, 1]], "a reader ends with [0]"),
-        ([[1, False, 0, 7, 1], [2, False, 0, 8, 1], [3, False, 1, 8, 2]], "a reader ends with [0, 0, 1]"),
+        ([[1, False, 0, 7, 1], [2, False, 1, 7, 1]], "repeated or out of order"),
+        ([[1, False, 0, 7, 1]], "a reader gets [0]"),
+        ([[1, False, 0, 7, 1], [2, False, 0, 8, 1], [3, False, 1, 8, 2]], "a reader gets [0, 0, 1]"),
     ],
 )
 def test_streams(stream: list[list[object]], wrong: str | None) -> None:

@@ -78,9 +78,9 @@ async def test_the_target_is_the_triggers(keda: Any) -> None:
 @pytest.mark.parametrize(
     ("metadata", "words"),
     [
-        ({"queue": "mail"}, "unknown: queue"),
+        ({"queue": "mail"}, "unknown parameters: queue"),
         ({"requires": "gpu"}, "requires is not JSON"),
-        ({"requires": "[]"}, "not a JSON object"),
+        ({"requires": "[]"}, "must be a JSON object"),
         ({"tasksPerWorker": "0"}, "a number from 0.001"),
         ({"minAgeSeconds": "nan"}, "a number from 0"),
         ({"countRunning": "yes"}, "true or false"),

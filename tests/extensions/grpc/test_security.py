@@ -83,8 +83,8 @@ async def test_mutual_tls(db: Database, start: StartCoordinator, certificates: P
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"host": "0.0.0.0"}, "must ask for tokens"),
-        ({"tls_cert": Path("x")}, "go together"),
+        ({"host": "0.0.0.0"}, "must require tokens"),
+        ({"tls_cert": Path("x")}, "must be set together"),
         ({"tls_client_ca": Path("x")}, "needs"),
     ],
 )
@@ -129,7 +129,7 @@ async def test_too_many_calls_are_slowed_down(start: StartCoordinator) -> None:
 
         error = await refusal(storm())
         assert error.code() is Code.RESOURCE_EXHAUSTED
-        assert "put more into each call" in (error.details() or "")
+        assert "send larger batches" in (error.details() or "")
 
 
 async def drain(stream: Stream, count: int) -> None:

@@ -233,7 +233,7 @@ async def test_a_connected_name_is_taken_and_a_dead_one_is_free(
     assert (await stub.RegisterWorker(registration(session=session))).resumed
     error = await refusal(stub.RegisterWorker(registration()))
     assert error.code() is Code.ALREADY_EXISTS
-    assert "another id" in (error.details() or "")
+    assert "another ID" in (error.details() or "")
     stream.call.cancel()
     await eventually(detached)
     assert not (await stub.RegisterWorker(registration())).resumed

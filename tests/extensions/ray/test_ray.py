@@ -175,7 +175,7 @@ async def test_only_as_many_are_claimed_as_the_cluster_has_room_for(
     assert await count(db, "Queued") == 6, "a worker without Ray takes none of them"
     async with worker(database_url, tmp_path, cluster):
         await eventually(lambda: started(tmp_path) == 4, 90)
-        held = "SELECT 1 FROM workers WHERE id = 'on-ray' AND resource_usage::text LIKE '%ray: no room beside 4%'"
+        held = "SELECT 1 FROM workers WHERE id = 'on-ray' AND resource_usage::text LIKE '%ray: the cluster is full with 4%'"
         await eventually(lambda: db.fetch(held), 20)
         assert await count(db, "In Progress") == 4
         (tmp_path / "gate").touch()

@@ -1,4 +1,4 @@
-"""The chaos runner: a fleet, tasks of every kind, faults at seeded random, and a check of every promise."""
+"""The chaos runner starts a fleet, injects random faults from a seed, and checks every guarantee."""
 
 from shiftboss.extension import Command, Extension
 
@@ -7,5 +7,5 @@ extension = Extension(
     package=__name__,
     extra="coordinator",
     after=("coordinator",),
-    commands={"chaos": Command(f"{__name__}.cli:app", "break a fleet on purpose and check what it promises")},
+    commands={"chaos": Command(f"{__name__}.cli:app", "inject faults into a fleet and check its guarantees")},
 )

@@ -1,4 +1,4 @@
-"""Checks every promise of `promises.sql`, and those that take more than a query."""
+"""Checks every guarantee of `promises.sql`, and those that need more than a query."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WHERE t.task_type = 'chaos.streaming' AND t.status = 'Complete' GROUP BY t.id, t
 
 @dataclass
 class Finding:
-    """One promise, and what breaks it."""
+    """A guarantee and its violations."""
 
     promise: str
     broken: int = 0
@@ -33,7 +33,7 @@ class Finding:
 
 
 def promises() -> dict[str, str]:
-    """What is promised → the query for what breaks it."""
+    """Return the query for violations of each guarantee."""
     blocks = _text("promises.sql").split("-- promise: ")[1:]
     return {name: query.strip().rstrip(";") for name, _, query in (block.partition("\n") for block in blocks)}
 
@@ -43,7 +43,7 @@ def _text(name: str) -> str:
 
 
 async def check(db: Database, plan: Plan, batches: int, folded: set[Any]) -> AsyncIterator[Finding]:
-    """Every promise with what breaks it, one after the other."""
+    """Check all guarantees and yield a finding for each."""
     async with db.connection() as conn:
         await conn.execute(_text("prepare.sql"))
     yield _finding("every task that was enqueued is there", await _lost(db, plan, batches, folded))
@@ -65,16 +65,16 @@ async def _lost(db: Database, plan: Plan, batches: int, folded: set[Any]) -> lis
 
 
 async def _streams(db: Database) -> AsyncIterator[Row]:
-    """Streams that a reader would not see as they were emitted."""
+    """Yield streams that a reader would not get as they were emitted."""
     for row in await db.fetch(_STREAMS):
         for wrong in _wrong(row["stream"] or [], row["parts"]):
             yield {"id": row["id"], "wrong": wrong}
 
 
 def _wrong(stream: list[list[Any]], parts: int) -> Iterator[str]:
-    """What is wrong with the stored parts, each as number, restart, part, lease and place."""
+    """Yield what is wrong with the stored parts, given as number, restart, part, lease and place."""
     if [part[0] for part in stream] != list(range(1, len(stream) + 1)):
-        yield "numbers with a gap or twice"
+        yield "numbers are missing or repeated"
     places: dict[int, list[int]] = {}
     kept: dict[int, Any] = {}
     for number, restart, part, lease, place in stream:
@@ -84,6 +84,6 @@ def _wrong(stream: list[list[Any]], parts: int) -> Iterator[str]:
         for gone in part["discard"] if restart else ():
             kept.pop(gone, None)
     if any(seen != list(range(1, len(seen) + 1)) for seen in places.values()):
-        yield "parts of one attempt with a gap, twice or out of order"
+        yield "parts of one attempt are missing, repeated or out of order"
     if list(kept.values()) != list(range(parts)):
-        yield f"a reader ends with {list(kept.values())}"
+        yield f"a reader gets {list(kept.values())}"

@@ -1,4 +1,4 @@
-"""The observer in the database: installed before a run, removed after it with everything the run has made."""
+"""Installs the observer in the database before a run, and removes it and all data of the run afterwards."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ _REMOVE = (
 
 
 async def require_alone(db: Database) -> None:
-    """Refuse a database that somebody uses."""
+    """Raise UsageError for a database with other tasks or active workers."""
     found = (await db.fetch(_OTHERS))[0]
     if found["tasks"] or found["workers"]:
         raise UsageError(
             f"the database has {found['tasks']} other tasks and {found['workers']} other workers",
-            hint="use another database, or --beside-other-tasks if they may be disturbed",
+            hint="use another database, or pass --beside-other-tasks if faults may affect them",
         )
 
 
@@ -50,14 +50,14 @@ async def install(db: Database) -> None:
     if await db.fetch("SELECT FROM pg_namespace WHERE nspname = 'shiftboss_chaos'"):
         raise UsageError(
             "another run of chaos uses this database, or was killed",
-            hint="if none is under way: shiftboss chaos --clean --database-url …",
+            hint="if no run is active, run `shiftboss chaos --clean --database-url URL`",
         )
     async with db.transaction() as conn:
         await conn.execute((Path(__file__).parent / "observer.sql").read_text())
 
 
 async def clean(db: Database) -> None:
-    """Remove the observer, the tasks and the fleet of a run. The fleet's log of events stays."""
+    """Remove the observer, the tasks and the workers of a run. Events are kept."""
     async with db.transaction() as conn:
         for statement in _REMOVE:
             await conn.execute(statement)

@@ -1,4 +1,4 @@
-"""`shiftboss chaos`: break a fleet on purpose and check what it promises."""
+"""`shiftboss chaos`: inject faults into a fleet and check its guarantees."""
 
 from __future__ import annotations
 
@@ -23,27 +23,25 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def chaos(
-    seed: Annotated[
-        str | None, typer.Option(help="what decides all tasks and faults; default: a random one")
-    ] = None,
+    seed: Annotated[str | None, typer.Option(help="seed of all tasks and faults; default: random")] = None,
     minutes: Annotated[
-        float, typer.Option(min=0, help="go on for so long, and until --tasks is reached")
+        float, typer.Option(min=0, help="run for this long, and until --tasks is reached")
     ] = 5.0,
-    tasks: Annotated[int, typer.Option(min=0, help="enqueue at least so many")] = 0,
+    tasks: Annotated[int, typer.Option(min=0, help="enqueue at least this many tasks")] = 0,
     database_url: Annotated[
-        str | None, typer.Option(help="a migrated database to use; default: an embedded server of its own")
+        str | None, typer.Option(help="a migrated database; default: a new embedded server")
     ] = None,
     report: Annotated[Path | None, typer.Option(help="write the report as JSON to this file")] = None,
-    without: Annotated[list[str] | None, typer.Option(help="leave out this fault; repeatable")] = None,
+    without: Annotated[list[str] | None, typer.Option(help="do not inject this fault; repeatable")] = None,
     quick: Annotated[float, typer.Option(min=0, max=100, help="percentage of quick tasks")] = 90.0,
-    fault_seconds: Annotated[float, typer.Option(min=0.05, help="a fault this often, on average")] = 3.0,
+    fault_seconds: Annotated[float, typer.Option(min=0.05, help="average seconds between faults")] = 3.0,
     beside_other_tasks: Annotated[bool, typer.Option(help="use a database that has other tasks")] = False,
     clean: Annotated[
-        bool, typer.Option(help="only remove what a killed run has left in --database-url")
+        bool, typer.Option(help="only remove the data of a killed run from --database-url")
     ] = False,
-    keep: Annotated[bool, typer.Option(help="leave tables, logs and server files as they are")] = False,
+    keep: Annotated[bool, typer.Option(help="keep tables, logs and server files")] = False,
 ) -> None:
-    """Start a fleet, pour in tasks of every kind, let things go wrong at random, and check every promise.
+    """Start a fleet, enqueue tasks of every kind, inject random faults, and check every guarantee.
 
     Example: shiftboss chaos --seed 7 --minutes 10 --report chaos.json
     """
@@ -55,11 +53,11 @@ def chaos(
     from shiftboss.model.errors import UsageError
 
     if unknown := set(without or ()) - set(NAMES):
-        raise UsageError(f"there is no fault {min(unknown)!r}", hint=f"there are {', '.join(NAMES)}")
+        raise UsageError(f"fault {min(unknown)!r} does not exist", hint=f"use one of {', '.join(NAMES)}")
     if clean:
         return asyncio.run(_clean(database_url))
     try:
-        import grpc  # noqa: F401 -- for the workers that are fed
+        import grpc  # noqa: F401 -- for the workers of the coordinators
     except ModuleNotFoundError as error:
         raise missing("shiftboss chaos", "coordinator", error) from error
     options = Options(
@@ -86,7 +84,7 @@ def chaos(
 
 
 async def carry_out(make: Callable[[Path], Place], options: Options) -> dict[str, Any]:
-    """The report of a run; a SIGTERM ends it early and cleans up."""
+    """Run and return the report. SIGTERM ends the run early and cleans up."""
     from shiftboss.extensions.chaos.runner import Run
 
     task = asyncio.current_task()

@@ -1,4 +1,4 @@
-"""What goes wrong: each fault of the plan, done to the fleet, its lines, its disk and its database."""
+"""Injects the faults of the plan into the fleet, its connections, its disk and its database."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ log = get_logger(__name__)
 T = TypeVar("T")
 
 DISK_BYTES = 8 * 1024 * 1024
-#: Longer than the lease of a worker: the watchdog has to act.
+#: Longer than the lease of a worker, so that the watchdog must act.
 BLOCK_SECONDS = 12.0
 
 _TERMINATE = """
@@ -51,7 +51,7 @@ WHERE t.status = ANY (%(statuses)s) ORDER BY md5(t.id::text || %(chance)s) LIMIT
 
 @dataclass
 class Faults:
-    """Does what the plan says. A fault whose victim is not there is counted as missed."""
+    """Injects faults. A fault without a victim is counted as missed."""
 
     place: Place
     fleet: Fleet
@@ -64,7 +64,7 @@ class Faults:
     _lasting: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def happen(self, fault: Fault) -> None:
-        """Begin a fault; those that last go on in the background."""
+        """Start a fault. Faults with a duration continue in the background."""
         name, _, detail = fault.kind.partition(":")
         act: Callable[[Fault, str], Awaitable[bool]] = getattr(self, f"_{name}")
         try:
@@ -78,7 +78,7 @@ class Faults:
         return self.done.total() + self.missed.total()
 
     async def end(self) -> None:
-        """Undo what lasts."""
+        """Wait until all faults are over, and resume stopped processes."""
         await asyncio.gather(*self._lasting, return_exceptions=True)
         self.fleet.wake()
 
@@ -132,7 +132,7 @@ class Faults:
         return self._last(self.line.refuse(fault.seconds))
 
     async def _connections(self, fault: Fault, _: str) -> bool:
-        """Too few connections for the fleet: the sessions that it has are ended as well."""
+        """Allow fewer connections than the fleet needs, and terminate its sessions."""
         await self._limit(3)
         await self.db.fetch_one(_TERMINATE, [SESSIONS, 1.0])
         return self._last(self._unlimit(fault.seconds))
@@ -145,7 +145,7 @@ class Faults:
         await self.db.execute(f"ALTER DATABASE chaos CONNECTION LIMIT {most}")
 
     async def _disk(self, fault: Fault, _: str) -> bool:
-        """Fill the disk of the spools while the database is away."""
+        """Fill the disk of the spools while the database is unreachable."""
         return self.disk is not None and self._last(self._fill(self.disk, fault.seconds))
 
     async def _fill(self, disk: Path, seconds: float) -> None:
@@ -200,7 +200,7 @@ class Faults:
 
 
 async def patiently(call: Callable[[], Awaitable[T]]) -> T:
-    """What the call returns, however long the database is away."""
+    """Return the result of the call, retrying while the database is unreachable."""
     while True:
         try:
             return await call()
@@ -213,7 +213,7 @@ def _one(processes: list[psutil.Process], chance: float) -> psutil.Process | Non
 
 
 def small_disk(directory: Path) -> Path | None:
-    """A disk that is easy to fill, where this process may mount one."""
+    """Mount and return a small disk, or None if this process may not mount one."""
     if os.geteuid() != 0 or shutil.which("mount") is None:
         return None
     directory.mkdir()

@@ -1,4 +1,4 @@
-"""The fleet under test: real processes, started again whenever they end."""
+"""The fleet under test: real processes that are restarted whenever they exit."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from shiftboss.extensions.chaos.tasks import QUEUE, VERSION
 TARGET = "shiftboss.extensions.chaos.tasks:app"
 ROLES = ("coordinator", "supervisor", "worker", "fed")
 STOP_SECONDS = 30.0
-ROLL_SECONDS = 3.0  # from one member to the next when a version is deployed
+ROLL_SECONDS = 3.0  # between two members while a version is deployed
 PR_SET_PDEATHSIG = 1
 
-#: Short leases and quick retries, so that much happens in little time; and no slot is given up.
+#: Short leases and fast retries, so that a short run covers many situations. Slots never become failed.
 SETTINGS = {
     "DATABASE_POOL_SIZE": "6",
     "WORKER_CONCURRENCY": "10",
@@ -65,7 +65,7 @@ class Member:
 
 @dataclass
 class Fleet:
-    """Starts, counts, hits and stops members. Touches nothing but its own processes and their descendants."""
+    """Starts, counts, kills and stops members. It affects only its own processes and their descendants."""
 
     place: Path
     environment: dict[str, str]
@@ -84,7 +84,7 @@ class Fleet:
         self._keeping = [asyncio.create_task(self._keep(member)) for member in self.members]
 
     async def stop(self) -> None:
-        """End all of them, politely first."""
+        """Stop all members, and kill those that do not stop in time."""
         self._stopping = True
         self.wake()
         for member in self.members:
@@ -110,7 +110,7 @@ class Fleet:
                 await asyncio.sleep(0.2)
 
     def _count(self, member: Member, pid: int, code: int) -> None:
-        """Tell apart what the runner did to a process and what it did by itself."""
+        """Count an exit, separating processes that a fault ended from those that exited by themselves."""
         how = "hit" if pid in self._hit or self._stopping else f"ended by itself with {code}"
         self.ends[f"{member.role}: {how}"] += 1
         self._hit.discard(pid)
@@ -122,7 +122,7 @@ class Fleet:
         return self.environment | own
 
     def victims(self, role: str) -> list[psutil.Process]:
-        """Living processes of a role. A slot is a child of a supervisor, a child one of any worker."""
+        """Return the running processes of a role, where slots are the children of supervisors."""
         if role in ROLES:
             return [process for member in self.members if member.role == role for process in _living(member)]
         slots = [child for boss in self.victims("supervisor") for child in _children(boss)]
@@ -147,7 +147,7 @@ class Fleet:
                 process.resume()
 
     async def deploy(self) -> None:
-        """Replace everything that runs handlers, one after the other, by a new version."""
+        """Replace all processes that run handlers by a new version, one after the other."""
         self.version += 1
         for member in self.members:
             if member.role == "coordinator" or member.process is None:
@@ -168,7 +168,7 @@ class Fleet:
                 member.process.send_signal(number)
 
     def wake(self) -> None:
-        """Let every process go on that was stopped."""
+        """Resume all stopped processes."""
         for process in self.descendants():
             with suppress(psutil.Error):
                 process.resume()
@@ -181,7 +181,7 @@ class Fleet:
 def build(
     fleet: Fleet, counts: dict[str, int], coordinators: Sequence[tuple[int, int]], disk: Path | None
 ) -> None:
-    """The members. `coordinators` has each one's port and the port of the proxy before it."""
+    """Add the members. `coordinators` contains the port of each coordinator and of its proxy."""
     serve = ["worker", TARGET, "--queue", QUEUE, "--log-level", "warning"]
     for n, (port, _) in enumerate(coordinators):
         fleet.add(
@@ -215,7 +215,7 @@ def _children(process: psutil.Process, recursive: bool = False) -> list[psutil.P
 
 
 def _die_with_runner() -> None:
-    """In the child: be killed by the kernel when the runner ends, however it ends."""
+    """Let the kernel kill this child process when the runner exits or is killed."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() == 1:

@@ -1,4 +1,4 @@
-"""The ledger: what handlers did, written by themselves, each entry exactly once."""
+"""The ledger in which handlers record their actions, each entry exactly once."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import psycopg
 
 from shiftboss.model.task import new_id
 
-#: Where the ledger is: the server itself, past all faults of the runner's proxies.
+#: The URL of the ledger. It does not use the proxies, so that faults do not affect it.
 URL = "SHIFTBOSS_CHAOS_LEDGER"
 _WRITE = """
 INSERT INTO shiftboss_chaos.ledger (id, task, lease, what)
 SELECT * FROM unnest(%s::uuid[], %s::uuid[], %s::bigint[], %s::text[]) ON CONFLICT DO NOTHING
 """
-_PAUSE = 0.2  # between two tries while the server is away
+_PAUSE = 0.2  # seconds between two tries while the server is unreachable
 
 Entry = tuple[UUID, UUID, int, str]
 
@@ -28,7 +28,7 @@ def _columns(entries: list[Entry]) -> list[list[Any]]:
 
 
 class Ledger:
-    """Writes the entries of one event loop, many in a statement; a write returns when its entry is stored."""
+    """Writes the entries of one event loop in batches. A write returns when its entry is stored."""
 
     def __init__(self) -> None:
         self._waiting: list[tuple[Entry, asyncio.Future[None]]] = []

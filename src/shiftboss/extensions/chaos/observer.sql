@@ -1,8 +1,8 @@
--- What the chaos runner keeps beside the fleet's own tables, in a schema of its own. The fleet never reads it.
+-- The tables and triggers of the chaos runner, in a separate schema. The fleet never reads them.
 
 CREATE SCHEMA shiftboss_chaos;
 
--- One order for everything that the triggers see. A change that depends on another one has the higher number.
+-- One order for all changes. A change that depends on another one has a higher number.
 CREATE SEQUENCE shiftboss_chaos.seq;
 
 CREATE TABLE shiftboss_chaos.changes (
@@ -23,7 +23,7 @@ CREATE TABLE shiftboss_chaos.step_changes (
     what text NOT NULL                    -- INSERT, UPDATE or DELETE
 );
 
--- What handlers did. A write that is repeated after a lost answer has the same id.
+-- The actions of handlers. A write that is repeated after an error has the same ID.
 CREATE TABLE shiftboss_chaos.ledger (
     id uuid PRIMARY KEY,
     at timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -32,7 +32,7 @@ CREATE TABLE shiftboss_chaos.ledger (
     what text NOT NULL                    -- run, or the name of a step
 );
 
--- What the runner asked for, written before it asks.
+-- The requests of the runner, stored before it makes them.
 CREATE TABLE shiftboss_chaos.asked (task uuid NOT NULL, what text NOT NULL);
 
 CREATE FUNCTION shiftboss_chaos.see_task() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER

@@ -1,4 +1,4 @@
-"""Where the fleet's database is: a server of the runner's own, or one that is given."""
+"""The database of the fleet: a server started by the runner, or a given one."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from psycopg.conninfo import conninfo_to_dict
 
 from shiftboss.db.embedded import EmbeddedServer
 
-#: The sessions of the fleet, and no others, have this name.
+#: The application name of the fleet's sessions.
 SESSIONS = "shiftboss-chaos"
 
 
 class Place:
-    """A database that somebody else runs. Nothing is done to its server."""
+    """A given database. No faults are injected into its server."""
 
     owned = False
 
@@ -28,26 +28,26 @@ class Place:
         self._url = url
 
     def admin_url(self) -> str:
-        """For the runner itself, past all faults."""
+        """Return the URL for the runner itself, which no fault affects."""
         return self._url
 
     def fleet_url(self) -> str:
-        """For the fleet: it may lead to a pooler."""
+        """Return the URL for the fleet. It may point to a pooler."""
         return self._url
 
     async def open(self) -> None:
-        """Make the server ready for use."""
+        """Start the server if necessary."""
 
     async def close(self) -> None:
-        """End what `open` has started."""
+        """Stop what `open` started."""
 
     def hit(self, number: signal.Signals) -> None:
-        """Send this to the postmaster, which something restarts."""
+        """Send a signal to the postmaster, which is then restarted."""
         raise NotImplementedError
 
 
 class Embedded(Place):
-    """The embedded server in a directory of its own; its keeper restarts it."""
+    """An embedded server in its own directory. Its keeper restarts it."""
 
     owned = True
 
@@ -68,7 +68,7 @@ class Embedded(Place):
         await asyncio.to_thread(self._server.stop)
 
     def admin_url(self) -> str:
-        self._last = self._server.url() or self._last  # it may come back on another port
+        self._last = self._server.url() or self._last  # it may restart on another port
         return urlunsplit(urlsplit(self._last)._replace(path="/chaos"))
 
     def fleet_url(self) -> str:
@@ -81,7 +81,7 @@ class Embedded(Place):
 
 
 def make_database(superuser: str, password: str) -> None:
-    """A database `chaos` of an ordinary role: a superuser is not subject to limits on connections."""
+    """Create the database `chaos` with an ordinary role, because connection limits exempt superusers."""
     with psycopg.connect(superuser, autocommit=True) as conn:
         conn.execute(sql.SQL("CREATE ROLE chaos LOGIN PASSWORD {}").format(password))
         conn.execute("CREATE DATABASE chaos OWNER chaos")
@@ -93,14 +93,14 @@ def ordinary(url: str, password: str) -> str:
 
 
 def address(url: str) -> tuple[str, int]:
-    """Host (or the directory of its socket) and port."""
+    """Return the host, or the directory of its socket, and the port."""
     parts = conninfo_to_dict(url)
     host = str(parts.get("hostaddr") or parts.get("host") or os.environ.get("PGHOST") or "127.0.0.1")
     return host.split(",")[0], int(str(parts.get("port") or os.environ.get("PGPORT") or 5432).split(",")[0])
 
 
 def through(url: str, port: int, name: str) -> str:
-    """The same database through a proxy on this port of this machine."""
+    """Return the URL of the same database through a local proxy on this port."""
     parts = urlsplit(url)
     user = parts.netloc.rpartition("@")[0]
     query = {key: value for key, value in parse_qsl(parts.query) if key not in ("host", "hostaddr", "port")}

@@ -1,7 +1,7 @@
-"""The plan: which tasks are enqueued and which faults happen, as a pure function of the seed.
+"""The tasks and faults of a run, as a pure function of the seed.
 
-Tasks and faults, their order and parameters, and the moments of the faults follow from the seed alone. How
-far a run gets by a given moment, and so what a fault meets, depends on the machine.
+The seed determines tasks and faults, their order and parameters, and the times of the faults. The effect of a
+fault also depends on the speed of the machine.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from uuid import UUID
 from shiftboss.extensions.chaos.tasks import QUEUE
 from shiftboss.model.task import NewTask
 
-#: How often each kind of task comes, apart from quick ones.
+#: The relative frequency of each kind of task, except quick ones.
 KINDS = {
     "slow": 4, "threaded": 6, "forked": 3, "failing": 8, "hopeless": 2, "limited": 10, "unique": 8,
     "delayed": 6, "dependant": 12, "stepped": 8, "sleeping": 5, "waiting": 6, "streaming": 4, "nesting": 3,
 }  # fmt: skip
 
-#: How often each fault comes. The part before the colon is what `--without` takes.
+#: The relative frequency of each fault. `--without` takes the part before the colon.
 FAULTS = {
     "kill:slot": 10, "kill:worker": 6, "kill:fed": 8, "kill:child": 3, "kill:supervisor": 3,
     "kill:coordinator": 5,
@@ -37,7 +37,7 @@ NAMES = sorted({kind.partition(":")[0] for kind in FAULTS})
 
 @dataclass(frozen=True)
 class Fault:
-    """What happens when. `chance` and `seconds` choose the victim and how long it lasts."""
+    """A fault at a time. `chance` selects the victim, and `seconds` is the duration."""
 
     at: float
     kind: str
@@ -47,7 +47,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Event:
-    """Two of them are sent to the waiting tasks of each batch."""
+    """An event for the waiting tasks of a batch, which get two of them."""
 
     id: UUID
     key: str
@@ -55,16 +55,16 @@ class Event:
 
 
 class Plan:
-    """Batches of tasks by number, and the faults in their order."""
+    """The batches of tasks by number, and the faults in order."""
 
     def __init__(self, seed: str, size: int = 500, quick: float = 0.9, every: float = 3.0) -> None:
-        """`size` tasks a batch, a share of `quick` ones, a fault `every` so many seconds on average."""
+        """Plan batches of `size` tasks with a share of `quick` ones, and a fault `every` few seconds."""
         self.seed, self.size = seed, size
         self._quick, self._every = quick, every
         self._prefix = int.from_bytes(hashlib.sha256(seed.encode()).digest()[:4], "big")
 
     def faults(self, without: Sequence[str] = ()) -> Iterator[Fault]:
-        """Endless. Leaving a kind out leaves the others as they are."""
+        """Yield faults without end. Leaving out a kind does not change the others."""
         chance, at = Random(f"{self.seed}/faults"), 0.0
         while set(NAMES) - set(without):
             at += chance.expovariate(1 / self._every)
@@ -124,7 +124,7 @@ class Plan:
                 terms["delay"] = timedelta(seconds=round(chance.uniform(0.5, 5), 2))
                 terms["metadata"] = {"delay": terms["delay"].total_seconds()}
             case "dependant":
-                # A task with a key may be another one's in the end.
+                # A task with a key may turn out to be a duplicate of another one.
                 parents = [task.id for task in before[-50:] if task.id and not task.dedup_key]
                 terms["depends_on"] = chance.sample(parents, min(len(parents), chance.randint(1, 3))) or None
                 terms["on_dependency_failure"] = chance.choice(["cancel", "fail", "run"])

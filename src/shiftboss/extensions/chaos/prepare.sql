@@ -1,4 +1,4 @@
--- What the checks read, made when the run is over.
+-- The tables for the checks, created at the end of a run.
 CREATE INDEX changes_task ON shiftboss_chaos.changes (task, seq);
 CREATE TABLE shiftboss_chaos.claims AS SELECT seq, at, task, new_lease AS lease FROM shiftboss_chaos.changes
     WHERE after = 'In Progress' AND before IS NOT NULL AND old_lease IS DISTINCT FROM new_lease;

@@ -1,4 +1,4 @@
--- The promises, each as a query for what breaks it. `prepare.sql` makes the tables that they read.
+-- The guarantees, each with a query for its violations. `prepare.sql` creates the tables that they read.
 
 -- promise: every task has ended
 SELECT t.id, t.task_type, t.status, t.hold, t.worker_id,
@@ -18,7 +18,7 @@ WHERE c.before IN ('Complete', 'Failed', 'Cancelled') AND c.after IS NOT NULL AN
   AND (c.before = 'Complete' OR c.after <> 'Queued' OR NOT EXISTS (
     SELECT FROM shiftboss_chaos.asked a WHERE a.task = c.task AND a.what = 'retry'));
 
--- promise: no lease is given out twice
+-- promise: no lease is issued twice
 SELECT lease, count(*) FROM shiftboss_chaos.claims GROUP BY lease HAVING count(*) > 1 OR lease IS NULL;
 
 -- promise: every claim has exactly one end in the history
@@ -36,12 +36,12 @@ SELECT a.task_id, a.lease, a.error FROM shiftboss.past_attempts a JOIN shiftboss
 WHERE a.outcome = 'failed' AND a.error LIKE '%as planned, lease %'
   AND substring(a.error FROM 'as planned, lease (-?[0-9]+)')::bigint <> a.lease;
 
--- promise: nothing runs without a claim, or twice under one
+-- promise: no handler runs without a claim, or twice for one claim
 SELECT l.task, l.lease, count(*) FROM shiftboss_chaos.ledger l
 LEFT JOIN shiftboss_chaos.claims c ON c.lease = l.lease AND c.task = l.task
 WHERE l.what = 'run' GROUP BY 1, 2 HAVING count(*) > 1 OR count(c.lease) = 0;
 
--- promise: nothing completes without having run
+-- promise: no task completes without having run
 SELECT t.id, t.lease FROM shiftboss_chaos.ours t WHERE t.status = 'Complete' AND NOT EXISTS (
     SELECT FROM shiftboss_chaos.ledger l WHERE l.lease = t.lease AND l.task = t.id AND l.what = 'run');
 
@@ -64,13 +64,13 @@ SELECT t.id, t.result_data FROM shiftboss_chaos.ours t WHERE t.status = 'Complet
   AND t.result_data -> 'steps' IS DISTINCT FROM (SELECT jsonb_agg(s.result ORDER BY s.name) FROM shiftboss.steps s
     WHERE s.task_id = t.id AND s.kind = 'step');
 
--- promise: no more run at a time than the limit allows
+-- promise: no more tasks run at a time than the limit allows
 SELECT seq, task, running FROM (SELECT c.seq, c.task, sum((c.after = 'In Progress')::int - (c.before = 'In Progress')::int)
     OVER (ORDER BY c.seq) AS running FROM shiftboss_chaos.changes c JOIN shiftboss_chaos.ours t ON t.id = c.task
     WHERE t.task_type = 'chaos.limited' AND c.before IS NOT NULL AND c.after IS NOT NULL) r
 WHERE running > (SELECT max_running FROM shiftboss.limits WHERE name = 'chaos.limited');
 
--- promise: no more run at a time with one key than the limit allows
+-- promise: no more tasks with one key run at a time than the limit allows
 SELECT seq, task, key, running FROM (SELECT c.seq, c.task, t.concurrency_key AS key,
     sum((c.after = 'In Progress')::int - (c.before = 'In Progress')::int)
         OVER (PARTITION BY t.concurrency_key ORDER BY c.seq) AS running
@@ -78,7 +78,7 @@ SELECT seq, task, key, running FROM (SELECT c.seq, c.task, t.concurrency_key AS 
     WHERE t.task_type = 'chaos.limited' AND c.before IS NOT NULL AND c.after IS NOT NULL) r
 WHERE running > (SELECT max_per_key FROM shiftboss.limits WHERE name = 'chaos.limited');
 
--- promise: one task at a time has a unique key
+-- promise: only one live task has a unique key
 SELECT seq, task, key, live FROM (SELECT c.seq, c.task, t.dedup_key AS key,
     sum(coalesce(c.after IN ('Queued', 'In Progress'), false)::int - coalesce(c.before IN ('Queued', 'In Progress'), false)::int)
         OVER (PARTITION BY t.dedup_key ORDER BY c.seq) AS live
@@ -90,7 +90,7 @@ SELECT t.id, p.parent FROM shiftboss_chaos.ours t CROSS JOIN LATERAL unnest(t.de
 WHERE (SELECT min(c.seq) FROM shiftboss_chaos.claims c WHERE c.task = t.id) < coalesce((SELECT min(e.seq)
     FROM shiftboss_chaos.changes e WHERE e.task = p.parent AND e.after IN ('Complete', 'Failed', 'Cancelled')), 1e18);
 
--- promise: a dependant ends as its parents' failure says
+-- promise: a dependant follows its failure policy
 SELECT t.id, t.status, t.on_dependency_failure, p.id AS parent, p.status AS parent_status
 FROM shiftboss_chaos.ours t JOIN shiftboss_chaos.ours p ON p.id = ANY (t.depends_on) AND p.status IN ('Failed', 'Cancelled')
 WHERE t.status = 'Complete' AND t.on_dependency_failure <> 'run'
@@ -111,7 +111,7 @@ SELECT t.id, t.result_data FROM shiftboss_chaos.ours t WHERE t.task_type = 'chao
   AND t.result_data -> 'children' IS DISTINCT FROM (SELECT jsonb_agg(c.lease ORDER BY s.ordinal) FROM shiftboss.steps s
     JOIN shiftboss_chaos.ours c ON c.id = s.child_id AND c.status = 'Complete' WHERE s.task_id = t.id AND s.kind = 'child');
 
--- promise: a task fails for a reason
+-- promise: a task fails only for an expected reason
 SELECT t.id, t.task_type, t.attempts, t.max_attempts, t.error_message FROM shiftboss_chaos.ours t
 WHERE t.status = 'Failed' AND t.attempts < t.max_attempts AND t.task_type <> 'chaos.hopeless'
   AND NOT (t.on_dependency_failure = 'fail' AND EXISTS (SELECT FROM shiftboss_chaos.changes p
@@ -126,11 +126,11 @@ SELECT a.task_id, t.task_type, a.outcome, a.error FROM shiftboss.past_attempts a
 JOIN shiftboss_chaos.ours t ON t.id = a.task_id WHERE a.outcome IN ('failed', 'timeout')
   AND a.error NOT LIKE '%as planned, lease %' AND t.task_type <> 'chaos.nesting';
 
--- promise: a task is cancelled only if somebody asked for it
+-- promise: a task is cancelled only on request
 SELECT t.id, t.task_type, t.error_message FROM shiftboss_chaos.ours t WHERE t.status = 'Cancelled'
   AND NOT EXISTS (SELECT FROM shiftboss_chaos.asked a WHERE a.task = t.id AND a.what = 'cancel')
   AND NOT EXISTS (SELECT FROM shiftboss_chaos.changes p WHERE p.task = ANY (t.depends_on) AND p.after IN ('Failed', 'Cancelled'))
-  -- A child of a task that was cancelled while it waited; if that was retried since, its steps are gone.
+  -- Children are cancelled with their waiting parent. If the parent was retried, its steps no longer exist.
   AND NOT (coalesce(t.error_message, '') = 'the task that waited for it was cancelled' AND EXISTS (SELECT FROM shiftboss_chaos.asked a
     JOIN shiftboss_chaos.ours p ON p.id = a.task AND p.task_type = 'chaos.nesting' AND p.created_at < t.created_at
     WHERE a.what = 'cancel'));

@@ -28,14 +28,14 @@ class Line:
             _reset(writer)
 
     def half_close(self, towards_server: bool) -> None:
-        """Tell one side that the other has closed; the other side hears nothing until the line is cut."""
+        """Close the connection in one direction. The other side is not notified until the line is cut."""
         self.flows.clear()
         with suppress(OSError, RuntimeError):
             (self._server if towards_server else self._client).write_eof()
 
 
 class Proxy:
-    """Listens on a free port of this machine; `where()` says for each connection where it leads."""
+    """Listens on a free local port and forwards each connection to the address returned by `where()`."""
 
     def __init__(self, where: Where) -> None:
         self._where = where
@@ -55,7 +55,7 @@ class Proxy:
         await asyncio.gather(*self._serving, return_exceptions=True)
 
     def some(self, share: float) -> list[Line]:
-        """The oldest of the connections that are open now, at least one of them."""
+        """Return a share of the open connections, oldest first and at least one."""
         return self.lines[: max(1, round(len(self.lines) * share))]
 
     async def stall(self, lines: list[Line], seconds: float) -> None:
@@ -73,7 +73,7 @@ class Proxy:
             line.cut()
 
     async def refuse(self, seconds: float) -> None:
-        """Reset what is open, and every new connection for a while."""
+        """Reset all open connections, and every new one for a while."""
         self.refusing = True
         for line in list(self.lines):
             line.cut()
@@ -111,7 +111,7 @@ async def _open(host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.Str
 
 
 def _reset(writer: asyncio.StreamWriter) -> None:
-    """Close with RST, as a firewall or a dead host would have it."""
+    """Close with RST, as a firewall or a dead host would."""
     connection = writer.get_extra_info("socket")
     with suppress(OSError):
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

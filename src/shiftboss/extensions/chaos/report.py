@@ -1,4 +1,4 @@
-"""What a run did and found, as text and as JSON."""
+"""The report of a run, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SELECT (SELECT count(*) FROM shiftboss_chaos.changes) AS changes,
 
 
 async def figures(db: Database, seconds: float) -> dict[str, Any]:
-    """What the database says about the run; the checks have prepared its tables."""
+    """Return the statistics of a run from the tables that the checks have prepared."""
     kinds: dict[str, dict[str, int]] = {}
     for row in await db.fetch(_KINDS):
         kinds.setdefault(row["kind"], {})[row["status"]] = row["n"]
@@ -53,7 +53,7 @@ def _lines(report: dict[str, Any]) -> Iterator[str]:
     yield f"seen: {report['claims']} claims, {report['changes']} changes, {report['effects']} effects"
     yield f"faults: {sum(report['faults'].values())} ({_counts(report['faults'])})"
     if report["faults_left_out"]:
-        yield f"left out: {', '.join(report['faults_left_out'])}"
+        yield f"faults not injected: {', '.join(report['faults_left_out'])}"
     yield f"attempts that did not complete: {_counts(report['lost_attempts_and_others'])}"
     yield f"process ends: {_counts(report['process_ends'])}"
     for kind, statuses in report["kinds"].items():
@@ -65,7 +65,7 @@ def _lines(report: dict[str, Any]) -> Iterator[str]:
             yield from (f"       {example}" for example in promise["examples"])
     if not report["clean"]:
         minutes = report["options"]["minutes"]
-        yield f"the same tasks and faults again: shiftboss chaos --seed {report['seed']} --minutes {minutes}"
+        yield f"to repeat this run: shiftboss chaos --seed {report['seed']} --minutes {minutes}"
 
 
 def _counts(counts: dict[str, int]) -> str:

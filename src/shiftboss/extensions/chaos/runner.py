@@ -1,4 +1,4 @@
-"""One run: start everything, pour tasks in, let faults happen, wait for the end, check, clean up."""
+"""A run: start the fleet, enqueue tasks, inject faults, wait for the end, check, and clean up."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ FROM public.tasks WHERE task_type LIKE 'chaos.%' AND status IN ('Queued', 'In Pr
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What a run is asked for."""
+    """The options of a run."""
 
     seed: str
     minutes: float = 5.0
     tasks: int = 0
     faults: int = 0
-    """A run ends when it has gone on for so long, with so many tasks, and after so many faults."""
+    """A run ends after at least this many minutes, tasks and faults."""
     without: tuple[str, ...] = ()
     fleet: dict[str, int] = field(
         default_factory=lambda: {"coordinator": 2, "supervisor": 2, "slot": 2, "worker": 1, "fed": 2}
@@ -58,16 +58,16 @@ class Options:
     fault_seconds: float = 3.0
     patience: float = 180.0
     beside: bool = False
-    """Run on a database that has other tasks."""
+    """Allow a database with other tasks."""
     keep: bool = False
 
 
 @dataclass
 class Run:
-    """What one run knows while it goes on."""
+    """The state of a run."""
 
     make: Callable[[Path], Place]
-    """The place of the fleet's database; it may keep files in that directory."""
+    """Creates the database of the fleet, with its files in the given directory."""
     options: Options
     tell: Tell
     batches: int = 0
@@ -82,8 +82,8 @@ class Run:
         self.plan = Plan(options.seed, options.batch, options.quick, options.fault_seconds)
 
     async def run(self) -> dict[str, Any]:
-        """The report."""
-        logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # broken connections are no news here
+        """Run and return the report."""
+        logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # broken connections are expected
         async with AsyncExitStack() as parts:
             work = await parts.enter_async_context(_directory(self.options.keep))
             self.place = self.make(work / "server")
@@ -100,7 +100,7 @@ class Run:
             return await self._report(db, fleet, findings, settled)
 
     async def _connect(self, parts: AsyncExitStack) -> tuple[Database, Proxy]:
-        """The runner's own line to the database, without faults, and the fleet's."""
+        """Return the runner's own connection, which no fault affects, and the proxy of the fleet."""
         clean_line = await parts.enter_async_context(Proxy(lambda: address(self.place.admin_url())))
         line = await parts.enter_async_context(Proxy(lambda: address(self.place.fleet_url())))
         self._own_url = through(self.place.admin_url(), clean_line.port, "shiftboss-chaos-runner")
@@ -137,7 +137,7 @@ class Run:
         return fleet
 
     def _left_out(self) -> list[str]:
-        """Faults that cannot happen here, beside those that were not asked for."""
+        """Return the faults that are excluded or cannot be injected here."""
         assert self.faults is not None
         left_out = list(self.options.without)
         left_out += [] if self.place.owned else ["postgres", "connections"]
@@ -146,16 +146,16 @@ class Run:
         return sorted(set(left_out))
 
     async def _storm(self, parts: AsyncExitStack, db: Database, line: Proxy) -> None:
-        """Tasks and faults, until there were enough of both."""
+        """Enqueue tasks and inject faults until there were enough of both."""
         assert self.faults is not None
-        # The producer's connections break like everybody else's.
+        # The producer uses the proxy, so faults affect it, too.
         producer = await parts.enter_async_context(await Database.open(self._fleet_url))
         self.began = time.monotonic()
         await self._enqueue(producer)
         await self._warm(db)
         self.began = time.monotonic()
         faults = asyncio.create_task(self._faults())
-        telling = asyncio.create_task(self._tell_now_and_then(db))
+        telling = asyncio.create_task(self._report_progress(db))
         while not self._over():
             if await self._backlog(db) > 4 * self.plan.size:
                 await asyncio.sleep(0.1)
@@ -163,9 +163,9 @@ class Run:
                 await self._enqueue(producer)
         faults.cancel()
         with suppress(asyncio.CancelledError):
-            await faults  # an error of its own is an error of the run
+            await faults  # raises if the injection of faults failed
         await self.faults.end()
-        await self._enqueue(producer)  # the fleet works after all that
+        await self._enqueue(producer)  # the fleet must still work after the faults
         await asyncio.gather(*self._sending)
         telling.cancel()
 
@@ -176,13 +176,13 @@ class Run:
         return time.monotonic() - self.began >= options.minutes * 60
 
     async def _warm(self, db: Database) -> None:
-        """Wait until the fleet does something: before that, faults would hit nothing."""
-        self.tell("the fleet starts")
+        """Wait until the first task completes, because earlier faults would have no effect."""
+        self.tell("starting the fleet")
         query = "SELECT FROM shiftboss_chaos.changes WHERE after = 'Complete' LIMIT 1"
         while not await patiently(lambda: db.fetch(query)):
             if time.monotonic() - self.began > WARM_SECONDS:
                 raise UsageError(
-                    "no task was done within two minutes", hint="look at the logs: run with --keep"
+                    "no task completed within two minutes", hint="run with --keep and read the logs"
                 )
             await asyncio.sleep(0.1)
 
@@ -193,7 +193,7 @@ class Run:
             await self.faults.happen(fault)
 
     async def _enqueue(self, producer: Database) -> None:
-        """Enqueue the next batch. A lost answer is found out about: a task is there or it is not."""
+        """Enqueue the next batch. After an error, check whether the tasks were stored."""
         tasks = self.plan.batch(self.batches)
         while True:
             try:
@@ -220,7 +220,7 @@ class Run:
         task.add_done_callback(self._sending.discard)
 
     async def _send_twice(self, events: list[Event]) -> None:
-        """In their order, and each twice under one id: the second time has no effect."""
+        """Send the events in order, each twice with the same ID. The second one must have no effect."""
         assert self.faults is not None
         send = self.faults.db.steps.send_event
         for event in [event for event in events for _ in range(2)]:
@@ -236,7 +236,7 @@ class Run:
         except DatabaseError:
             return 1 << 30
 
-    async def _tell_now_and_then(self, db: Database) -> None:
+    async def _report_progress(self, db: Database) -> None:
         assert self.faults is not None
         while True:
             await asyncio.sleep(TOLD_EVERY)
@@ -245,8 +245,8 @@ class Run:
             self.tell(f"{seconds:.0f} s: {self.enqueued} tasks enqueued, {backlog} wait, {happened} faults")
 
     async def _drain(self, db: Database) -> bool:
-        """Wait until every task has ended; False if for `patience` seconds nothing at all has happened."""
-        self.tell("no more faults: waiting for the tasks to end")
+        """Wait until all tasks have ended. Return False after `patience` seconds without any change."""
+        self.tell("waiting for the remaining tasks")
         last, since = -1, time.monotonic()
         while (found := (await patiently(lambda: db.fetch(_LIVE)))[0])["n"]:
             if (seq := found["seq"]) != last:
@@ -287,7 +287,7 @@ async def _directory(keep: bool) -> AsyncIterator[Path]:
 
 
 def _environment(fleet_url: str, own_url: str) -> dict[str, str]:
-    """Without the user's own settings, which are for another fleet."""
+    """Return the environment without the user's own settings, which belong to another fleet."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("SHIFTBOSS_", "PG"))}
     return kept | {"SHIFTBOSS_DATABASE_URL": fleet_url, ledger.URL: own_url}
 

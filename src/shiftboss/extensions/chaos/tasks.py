@@ -1,4 +1,4 @@
-"""The tasks of the chaos runner. Each writes to the ledger and returns the lease that it ran under."""
+"""The tasks of the chaos runner. Each one writes to the ledger and returns its lease."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shiftboss.extensions.chaos.ledger import Ledger, write
 from shiftboss.worker.handlers import Terms
 
 QUEUE = "chaos"
-#: A deployment raises it; the handlers of each version can continue what an earlier one began.
+#: The version of the handlers, which each deployment increments. Every version can continue earlier ones.
 VERSION = "SHIFTBOSS_CHAOS_VERSION"
 MOST_ATTEMPTS = 200
 
@@ -27,7 +27,7 @@ Result = dict[str, Any]
 
 
 async def note(ctx: Context, what: str = "run") -> int:
-    """Write to the ledger; the lease, which is what a handler or step returns."""
+    """Write to the ledger and return the lease, which handlers and steps return as their result."""
     ledger = _ledgers.setdefault(asyncio.get_running_loop(), Ledger())
     await ledger.write(ctx.id, ctx.task.lease, what)
     return ctx.task.lease
@@ -66,7 +66,7 @@ def forked(ctx: SyncContext, steps: int) -> Result:
 
 @app.task(backoff=0.1, backoff_max=1, queue=QUEUE, max_attempts=MOST_ATTEMPTS)
 async def failing(ctx: Context, times: int) -> Result:
-    """Fail that many times."""
+    """Fail this many times."""
     lease = await note(ctx)
     if ctx.attempt <= times:
         raise RuntimeError(f"as planned, lease {lease}")

@@ -10,7 +10,7 @@ extension = Extension(
     families={"fleet": f"{__name__}.store:Fleet"},
     commands={
         "coordinator": Command(
-            f"{__name__}.cli:app", "feed workers over gRPC; rescue, schedules, scaling", "coordinator"
+            f"{__name__}.cli:app", "assign tasks over gRPC; rescue, schedules, scaling", "coordinator"
         )
     },
     services=(f"{__name__}.up:start",),

@@ -1,4 +1,4 @@
-"""Who may be a worker: a token in the call's metadata, `authorization: Bearer <token>`."""
+"""Authenticates workers by a token in the metadata of a call, `authorization: Bearer <token>`."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ log = get_logger(__name__)
 OPEN_SERVICES = (
     "/grpc.health.v1.",
     "/grpc.reflection.",
-    "/shiftboss.v1.Fleet/EnqueueTask",  # not for workers: it asks for an operator's token itself
+    "/shiftboss.v1.Fleet/EnqueueTask",  # not for workers: it checks for an operator's token itself
     "/externalscaler.ExternalScaler/",  # KEDA sends no token; `coordinator.scaler` turns the service on
 )
-#: How long a token that was revoked or has expired may still be used, by calls and by open streams.
+#: How long a revoked or expired token may still be used by calls and open streams.
 REMEMBERED_SECONDS = 1.0
 HOW_TO_ENTER = (
     "this call needs the token of a worker in its metadata: authorization: Bearer <token>;"
-    " make one with `shiftboss token create --role worker`"
+    " create one with `shiftboss token create NAME --role worker`"
 )
 
 
 class Authenticator(Protocol):
-    """Knows tokens."""
+    """Looks up tokens."""
 
     async def may_work(self, token: str) -> bool:
-        """Whether this token is one of a worker."""
+        """Whether this is the token of a worker."""
         ...
 
     async def principal(self, token: str) -> Principal | None:
-        """Whose token this is; None for one that is not known."""
+        """Return the owner of a token, or None if it is unknown."""
         ...
 
 
 class DatabaseTokens:
-    """The tokens made by `shiftboss token create --role worker`."""
+    """The tokens in the database."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
@@ -58,7 +58,7 @@ class DatabaseTokens:
 
 
 class TokenCheck(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
-    """Refuses calls of workers without a worker's token. Health checks and reflection are open to all."""
+    """Refuses calls without the token of a worker, except health checks and reflection."""
 
     def __init__(self, authenticator: Authenticator) -> None:
         self._authenticator = authenticator
@@ -75,14 +75,14 @@ class TokenCheck(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         try:
             good = await self._is_good(bearer(details.invocation_metadata or ()))
         except DatabaseError as error:
-            log.warning("a token could not be looked up", reason=error.message)
-            return _refusing(handler, grpc.StatusCode.UNAVAILABLE, "the database is away; try again")
+            log.warning("cannot look up a token", reason=error.message)
+            return _refusing(handler, grpc.StatusCode.UNAVAILABLE, "the database is unreachable; try again")
         if not good:
             return _refusing(handler, grpc.StatusCode.UNAUTHENTICATED, HOW_TO_ENTER)
         return self._watched(handler, details) if handler.request_streaming else handler
 
     def _watched(self, handler: Any, details: grpc.HandlerCallDetails) -> Any:
-        """A stream that ends when its token is revoked or expires."""
+        """Return a handler that ends the stream when its token is revoked or expires."""
         token = bearer(details.invocation_metadata or ())
 
         async def serve(requests: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
@@ -104,7 +104,7 @@ class TokenCheck(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         )
 
     async def _until_bad(self, token: str | None) -> None:
-        """Returns when this token no longer opens anything; a database that is away decides nothing."""
+        """Return when the token is no longer valid. An unreachable database does not invalidate it."""
         good = True
         while good:
             await asyncio.sleep(REMEMBERED_SECONDS)
@@ -125,7 +125,7 @@ class TokenCheck(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
 
 
 def bearer(metadata: Iterable[tuple[str, str | bytes]]) -> str | None:
-    """The token in the metadata of a call."""
+    """Return the token in the metadata of a call."""
     for key, value in metadata:
         if key == "authorization" and isinstance(value, str) and value[:7].lower() == "bearer ":
             return value[7:]
@@ -133,7 +133,7 @@ def bearer(metadata: Iterable[tuple[str, str | bytes]]) -> str | None:
 
 
 def _refusing(handler: Any, code: grpc.StatusCode, words: str) -> Any:
-    """A handler of the same kind that says no."""
+    """Return a handler of the same kind that refuses every call."""
 
     async def refuse(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
         await context.abort(code, words)

@@ -1,4 +1,4 @@
-"""Group commit: what many ask for at once is done in one go, and each gets its own answer."""
+"""Group commit: concurrent requests are processed in one batch, and each gets its own answer."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Answer = TypeVar("Answer")
 
 
 class Batcher(Generic[Item, Answer]):
-    """`work` takes a batch and answers in its order. While one batch is under way the next one gathers.
+    """Collects items while `work` processes the previous batch. `work` returns one answer per item, in order.
 
-    A batch that fails is done again item by item, so that one bad item harms nobody else.
+    A batch that fails is processed again item by item, so that an invalid item does not affect the others.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Batcher(Generic[Item, Answer]):
                     await self._do([one])
                 return
             for _, future in batch:
-                if not future.done():  # else who asked has gone
+                if not future.done():  # the caller may have been cancelled
                     future.set_exception(error)
             return
         for (_, future), answer in zip(batch, answers, strict=True):

@@ -1,4 +1,4 @@
-"""`shiftboss coordinator`: feed workers that have no database, over gRPC; and stand for leader."""
+"""`shiftboss coordinator`: assign tasks to workers over gRPC, and take part in leader election."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def coordinator(
-    host: Annotated[str | None, typer.Option("--host", help="listen here; default 127.0.0.1")] = None,
+    host: Annotated[str | None, typer.Option("--host", help="address; default 127.0.0.1")] = None,
     port: Annotated[int | None, typer.Option("--port", "-p", help="default 50051; 0: any free one")] = None,
     require_token: Annotated[
         bool | None,
-        typer.Option("--token/--no-token", help="ask workers for a token; not to is for loopback only"),
+        typer.Option("--token/--no-token", help="require a token; --no-token works on localhost only"),
     ] = None,
     tls_cert: Annotated[Path | None, typer.Option("--tls-cert", help="certificate chain, PEM")] = None,
     tls_key: Annotated[Path | None, typer.Option("--tls-key", help="its private key, PEM")] = None,
     tls_client_ca: Annotated[
-        Path | None, typer.Option("--tls-client-ca", help="workers must show a certificate of this one")
+        Path | None, typer.Option("--tls-client-ca", help="require client certificates of this authority")
     ] = None,
     log_level: LogLevel = "info",
 ) -> None:
-    """Run one coordinator until Ctrl-C. Several may run at once; workers move to another when one goes.
+    """Run a coordinator until Ctrl+C. If you run several, workers switch to another one when theirs stops.
 
     Example: shiftboss coordinator --host 0.0.0.0 --tls-cert server.pem --tls-key server.key
     """

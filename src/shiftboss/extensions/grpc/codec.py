@@ -1,4 +1,4 @@
-"""Convert between messages and the models, and check every field that a message brings."""
+"""Convert between messages and models, and validate every field of a message."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MAX_SEALED_LINE = 25_000
 MAX_METADATA = 16 * 1024
 MAX_SCHEMA = 256 * 1024
 NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
-"""An escaped NUL; after an escaped backslash, u0000 is plain text."""
+"""An escaped NUL. After an escaped backslash, u0000 is plain text."""
 WAITS = ("sleep", "event", "child")
 KINDS = ("failed", "timeout", "crashed")
 SPEEDS: dict[str, Speed] = {"fast": "fast", "standard": "standard", "thorough": "thorough"}
@@ -48,7 +48,7 @@ def moment(us: int) -> datetime:
 
 
 def assignment(task: Claimed) -> pb.Assignment:
-    """The message for one task; `messages.claimed` is its inverse."""
+    """Return the message for one task. `messages.claimed` is the inverse."""
     return pb.Assignment(
         task_id=str(task.id),
         lease=task.lease,
@@ -76,15 +76,15 @@ def _text(value: dict[str, Any]) -> str:
 
 
 def name(text: str, what: str) -> str:
-    """A name that may stand in the database and in a log."""
+    """Return a valid name, or raise Refused."""
     if not text or len(text) > MAX_NAME or not text.isprintable() or text != text.strip():
-        raise invalid(f"{what} must have 1 to {MAX_NAME} printable characters, and no space around them")
+        raise invalid(f"{what} must have 1 to {MAX_NAME} printable characters without surrounding spaces")
     return text
 
 
 def names(texts: Sequence[str], what: str) -> list[str]:
     if len(texts) > MAX_NAMES:
-        raise invalid(f"{what} has {len(texts)} entries; {MAX_NAMES} are the most")
+        raise invalid(f"{what} has {len(texts)} entries; the maximum is {MAX_NAMES}")
     return [name(text, f"an entry of {what}") for text in texts]
 
 
@@ -102,16 +102,16 @@ def uuid(text: str, what: str) -> UUID:
 
 
 def plain(text: str) -> str:
-    """Text for people; PostgreSQL cannot keep a NUL."""
+    """Replace NUL characters, which PostgreSQL cannot store."""
     return text.replace("\x00", "\ufffd")
 
 
 def member(request: pb.RegisterWorkerRequest, lease_seconds: float) -> Member:
-    """A registration, checked."""
+    """Return the validated member of a registration."""
     can, has = request.capabilities, request.resource_limits
     speed = SPEEDS.get(can.processing_speed or "standard")
     if speed is None:
-        raise invalid(f"processing_speed {can.processing_speed[:50]!r} is none of {', '.join(SPEEDS)}")
+        raise invalid(f"processing_speed {can.processing_speed[:50]!r} is not one of {', '.join(SPEEDS)}")
     slots = number(can.max_concurrent_tasks, "max_concurrent_tasks", 1, MAX_SLOTS)
     lease = request.lease_seconds
     return Member(
@@ -162,11 +162,11 @@ def _schema(one: pb.TaskSchema) -> dict[str, Any]:
 
 
 def json_object(text: str, what: str, most: int | None = None) -> dict[str, Any]:
-    """The object that a text holds; an empty text is an empty one."""
+    """Parse a JSON object. An empty text is an empty object."""
     if not text:
         return {}
     if most is not None and len(text) > most:
-        raise invalid(f"{what} has {len(text)} characters; {most} are the most")
+        raise invalid(f"{what} has {len(text)} characters; the maximum is {most}")
     value = json_value(text, what)
     if not isinstance(value, dict):
         raise invalid(f"{what} must be a JSON object")
@@ -179,7 +179,7 @@ def json_value(text: str, what: str) -> Any:
     except orjson.JSONDecodeError as error:
         raise invalid(f"{what} is not JSON: {error}") from None
     if NUL.search(text):
-        raise invalid(f"{what} holds a NUL character, which PostgreSQL cannot keep")
+        raise invalid(f"{what} contains a NUL character, which PostgreSQL cannot store")
     return value
 
 
@@ -197,7 +197,7 @@ def held(message: pb.Held) -> tuple[UUID, int]:
 
 
 def log_line(message: pb.LogLine) -> LogLine:
-    """A line that may be stored."""
+    """Return a validated log line."""
     id, lease = held(message.held)
     return LogLine(
         id,
@@ -213,12 +213,12 @@ def log_line(message: pb.LogLine) -> LogLine:
 
 
 def _line(text: str) -> str:
-    """A sealed line is longer, and cannot be cut."""
+    # An encrypted line is longer and cannot be truncated.
     return plain(text)[: MAX_SEALED_LINE if is_sealed(text) else MAX_LINE]
 
 
 def ended(worker_id: str, completions: Iterable[pb.Completion]) -> list[Ended]:
-    """Reports, checked; an attempt that is named twice counts once."""
+    """Return validated reports, one per attempt."""
     found: dict[tuple[UUID, int], Ended] = {}
     for one in completions:
         id, lease = held(one.held)
@@ -229,7 +229,7 @@ def ended(worker_id: str, completions: Iterable[pb.Completion]) -> list[Ended]:
 
 
 def _outcome(one: pb.Completion) -> tuple[str, str | None, float, bool]:
-    """Outcome, text, delay, final."""
+    """Return outcome, text, delay and final."""
     kind = one.WhichOneof("outcome")
     if kind == "completed":
         text = one.completed.result_json
@@ -238,7 +238,7 @@ def _outcome(one: pb.Completion) -> tuple[str, str | None, float, bool]:
         return kind, text or None, 0.0, False
     if kind == "failed":
         if one.failed.kind not in ("", *KINDS):
-            raise invalid(f"kind {one.failed.kind[:50]!r} is none of {', '.join(KINDS)}")
+            raise invalid(f"kind {one.failed.kind[:50]!r} is not one of {', '.join(KINDS)}")
         delay = number(one.failed.retry_after, "failed.retry_after", 0, 365 * 86_400)
         return one.failed.kind or "failed", plain(one.failed.error), delay, one.failed.final
     if kind == "postponed":
@@ -253,17 +253,17 @@ def _outcome(one: pb.Completion) -> tuple[str, str | None, float, bool]:
 
 
 def _waits(text: str) -> None:
-    """What shiftboss.suspend takes; whatever else is wrong, its functions say."""
+    """Check the structure of waits. `shiftboss.suspend` validates the rest."""
     waits = json_value(text, "waits_json")
     if not isinstance(waits, list) or not waits or len(waits) > MAX_NAMES:
         raise invalid(f"waits_json must be an array of 1 to {MAX_NAMES} waits")
     for wait in waits:
         if not isinstance(wait, dict) or wait.get("kind") not in WAITS:
-            raise invalid(f"a wait is an object whose kind is one of {', '.join(WAITS)}")
+            raise invalid(f"a wait must be an object whose kind is one of {', '.join(WAITS)}")
         if not isinstance(wait.get("name"), str) or not isinstance(wait.get("ordinal"), int):
-            raise invalid("a wait has a name and an ordinal")
+            raise invalid("a wait must have a name and an ordinal")
         if wait["kind"] == "child" and not isinstance(wait.get("task"), dict):
-            raise invalid("a wait for a child has a task")
+            raise invalid("a wait for a child must have a task")
 
 
 def begun(message: pb.Begun) -> tuple[UUID, int, str | None]:
@@ -301,12 +301,12 @@ def step_name(text: str) -> str:
 def part(message: pb.StreamPart) -> Part:
     json_value(message.part_json, "part_json")
     if len(message.part_json) > MOST_PART * (1.4 if is_sealed(message.part_json) else 1):
-        raise invalid(f"a part has at most {MOST_PART} bytes")
+        raise invalid(f"a part can have at most {MOST_PART} bytes")
     return Part(*held(message.held), plain(message.step) or None, message.part_json.encode(), message.place)
 
 
 def _figure(value: Any) -> float:
-    """Other writers of the workers table may have put anything there."""
+    # Other clients may have written any JSON to the workers table.
     return max(value, 0.0) if isinstance(value, int | float) and math.isfinite(value) else 0.0
 
 

@@ -1,4 +1,4 @@
-"""The dispatcher: sees what waits and who is free, lets the scheduler decide, and hands out."""
+"""The dispatcher reads waiting tasks and free slots, lets the scheduler decide, and assigns the tasks."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ AT_ONCE = timedelta(0)
 
 
 class Dispatcher(Service):
-    """One pass whenever something changed: tasks came in, slots became free. Polling behind it."""
+    """Makes a pass whenever tasks arrive or slots become free, and at the polling interval."""
 
     def __init__(
         self, db: Database, registry: Registry, settings: CoordinatorSettings, name: str, listen_url: str
@@ -63,7 +63,7 @@ class Dispatcher(Service):
         self.ready()
         helpers = [
             asyncio.create_task(work, name=name)
-            for name, work in {"ear": self._listen(), "watch": self._watch()}.items()
+            for name, work in {"listen for tasks": self._listen(), "watch workers": self._watch()}.items()
         ]
         try:
             while not self.stopping.is_set():
@@ -89,19 +89,19 @@ class Dispatcher(Service):
                 self._sleeper.notice(notice.payload)
 
     async def _watch(self) -> None:
-        """Take back what was not accepted in time, and see who is paused, draining or unwell."""
+        """Withdraw assignments that were not accepted in time, and refresh the state of the workers."""
         async for _ in ticks(min(1.0, self._settings.accept_seconds / 4), self.stopping):
             try:
                 await self._withdraw()
-                await self._look_after()
+                await self._refresh_workers()
                 if time.monotonic() >= self._announced + ANNOUNCE_SECONDS:
                     self._announced = time.monotonic()
                     self._registry.tidy()
                     await self._announce()
             except DatabaseError as error:
-                log.warning("the watch could not reach the database", error=error.message)
+                log.warning("cannot refresh the workers", error=error.message)
             except Exception:
-                log.exception("the watch failed")
+                log.exception("cannot refresh the workers")
 
     async def _withdraw(self) -> None:
         now = time.monotonic()
@@ -112,9 +112,9 @@ class Dispatcher(Service):
                 session.outbox.withdraw(late)
                 log.warning("assignments not accepted", worker_id=session.worker_id, count=len(late))
                 await self.put_back(session.drop(late), f"{session.worker_id} did not accept it in time")
-                self._announced = 0.0  # `why` should know at once
+                self._announced = 0.0  # update the reasons for `why` immediately
 
-    async def _look_after(self) -> None:
+    async def _refresh_workers(self) -> None:
         connected = {session.worker_id: session for session in self._registry.connected()}
         if not connected:
             return
@@ -124,9 +124,9 @@ class Dispatcher(Service):
             profile.health = row["status"]
 
     async def put_back(self, held: Sequence[Held], reason: str, delay: timedelta = AT_ONCE) -> None:
-        """Back to the queue, without spending an attempt."""
+        """Return tasks to the queue without spending an attempt."""
         if held:
-            # A locked one comes back later: the next beat of its worker, or the rescuer, gives it back.
+            # A locked task returns to the queue later, by the next beat of its worker or by the rescuer.
             with suppress(TasksLocked):
                 await self._db.tasks.defer(held, [delay] * len(held), [reason] * len(held))
             self.wake()
@@ -135,7 +135,7 @@ class Dispatcher(Service):
         sessions = [session for session in self._registry.connected() if session.free]
         free = sum(session.free for session in sessions)
         if not free:
-            self._sleeper.found(True)  # no task could be given out: no need to be told of one
+            self._sleeper.found(True)  # no free slot, so notifications about tasks are not needed
             return
         try:
             began = time.perf_counter()
@@ -147,23 +147,26 @@ class Dispatcher(Service):
             given = await self._assign(plan)
             self.timings.passed(read - began, decided - read, time.perf_counter() - decided, len(given))
             self._contended = len(given) < len(plan.assignments)
-            if not self._contended:  # else tasks that were passed over lie before those that were given
+            if not self._contended:  # otherwise skipped tasks precede the assigned ones
                 self._marks.learn(given, limit, marks is not None, read - began)
-            if not lanes and marks is not None:  # tasks that were committed late may lie before the marks
+            if not lanes and marks is not None:  # tasks that were committed late may precede the marks
                 asyncio.get_running_loop().call_later(self._marks.due(), self.wake)
             self._sleeper.found(bool(plan.assignments))
             if given:
                 self.wake()  # there may be more
             elif plan.assignments:
-                asyncio.get_running_loop().call_later(0.05, self.wake)  # all of it was snatched away
+                asyncio.get_running_loop().call_later(0.05, self.wake)  # other sessions took all of them
         except DatabaseError as error:
-            log.warning("the dispatcher could not reach the database", error=error.message)
-        except Exception:  # otherwise the caller would wait forever
-            log.exception("a pass failed")
+            log.warning("cannot assign tasks", error=error.message)
+        except Exception:  # the dispatcher must keep running
+            log.exception("cannot assign tasks")
 
     async def _waiting(self, limit: int, marks: Mapping[int, datetime] | None = None) -> list[Lane]:
-        """The heads of the lanes. When another coordinator took what this one had picked, both look at the
-        same heads: then each starts at a random place a little further on."""
+        """Return the heads of the lanes.
+
+        If another coordinator took the selected tasks, both read the same heads. Each then starts at a random
+        position a little further on.
+        """
         rows = await self._db.family(Fleet).waiting(limit * 4 if self._contended else limit, marks)
         lanes = []
         for row in rows:
@@ -195,14 +198,14 @@ class Dispatcher(Service):
 
     async def _deliver(self, session: Session | None, tasks: list[Claimed]) -> None:
         ids: list[UUID] = [task.id for task in tasks]
-        if session is None or session.outbox is None:  # it went while the database was asked
-            await self.put_back([(task.id, task.lease) for task in tasks], "its worker went away")
+        if session is None or session.outbox is None:  # it disconnected in the meantime
+            await self.put_back([(task.id, task.lease) for task in tasks], "its worker disconnected")
             return
         until = time.monotonic() + self._settings.accept_seconds
         session.give([codec.assignment(task) for task in tasks], ids, until)
 
     async def _announce(self) -> None:
-        """Tell the database that this coordinator lives, its timings, and for `why` what it cannot serve."""
+        """Store that this coordinator is alive, its timings, and the reasons that `why` shows."""
         lanes = await self._waiting(1)
         workers = [session.candidate() for session in self._registry.connected()]
         plan = schedule(Snapshot(workers, lanes, self._turn, self._fairness))

@@ -1,4 +1,4 @@
-"""The calls for durable work: steps, streams, events, and what extensions answer."""
+"""The calls for durable work: steps, streams, events, and requests to extensions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LONGEST_KEEP = 10 * 366 * 86_400
 
 
 class DurableCalls(fleet_pb2_grpc.FleetServicer):
-    """A part of the Fleet service."""
+    """The calls of the Fleet service for durable work."""
 
     _db: Database
     _registry: Registry
@@ -67,7 +67,7 @@ class DurableCalls(fleet_pb2_grpc.FleetServicer):
     @answering
     async def SendEvent(self, request: pb.SendEventRequest, context: Context) -> pb.SendEventResponse:
         if not request.key or "\x00" in request.key:
-            raise invalid("an event needs a key, without NUL characters")
+            raise invalid("an event needs a key without NUL characters")
         keep = codec.number(request.keep_seconds, "keep_seconds", 0, LONGEST_KEEP)
         text = request.payload_json
         woken = await self._db.steps.send_event(
@@ -84,18 +84,18 @@ class DurableCalls(fleet_pb2_grpc.FleetServicer):
         await self._registry.session(request.worker_id, request.session)
         target = named("asked").get(request.what)
         if target is None:
-            raise Refused(grpc.StatusCode.UNIMPLEMENTED, f"no extension here answers {request.what[:50]!r}")
+            raise Refused(grpc.StatusCode.UNIMPLEMENTED, f"no extension handles {request.what[:50]!r}")
         arguments = codec.json_value(request.arguments_json or "{}", "arguments_json")
         if not isinstance(arguments, dict):
             raise invalid("arguments_json must be a JSON object")
         try:
             answer: Any = await load(target)(self._db, arguments)
         except (TypeError, UsageError) as error:
-            raise invalid(f"{request.what} cannot be asked this: {error}") from None
+            raise invalid(f"invalid arguments of {request.what}: {error}") from None
         return pb.AskResponse(answer_json=dumps(answer).decode())
 
     async def _own(self, session: Session, held: Sequence[Held]) -> None:
-        """Refuse a call about tasks of somebody else."""
+        """Refuse a call about tasks of other workers."""
         unsure = [(id, lease) for id, lease in held if session.held.get(lease) != id]
         if not unsure:
             return
@@ -112,7 +112,7 @@ def _sealed(result: Any) -> Any:
 
 
 def _task_steps(id: str, found: Loaded) -> pb.TaskSteps:
-    # a coordinator that has the key opened them: they travel sealed
+    # A coordinator with the key has decrypted them, so encrypt them again.
     steps = [[*key, one.state, _sealed(one.result), one.child_id] for key, one in found.steps.items()]
     return pb.TaskSteps(
         task_id=id,

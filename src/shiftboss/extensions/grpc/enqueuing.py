@@ -1,4 +1,4 @@
-"""EnqueueTask: an operator puts a task into the queue, checked and audited as over HTTP."""
+"""EnqueueTask: enqueue a task as an operator, validated and audited as over HTTP."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from shiftboss.model.settings import Settings
 from shiftboss.model.task import NewTask
 from shiftboss.operations import Operations
 
-HOW_TO_ENTER = "this call needs the token of an operator: `shiftboss token create --role operator`"
+HOW_TO_ENTER = "this call needs the token of an operator: `shiftboss token create NAME --role operator`"
 
 
 class Enqueuing:
-    """Without an authenticator the coordinator listens to this machine only, and anybody may enqueue."""
+    """Enqueues tasks. Without an authenticator, the coordinator serves only this machine and any caller."""
 
     def __init__(self, db: Database, authenticator: Authenticator | None) -> None:
         self._authenticator = authenticator
@@ -45,12 +45,12 @@ class Enqueuing:
         if who is None:
             raise Refused(grpc.StatusCode.UNAUTHENTICATED, HOW_TO_ENTER)
         if not who.may(Role.OPERATOR):
-            raise Refused(grpc.StatusCode.PERMISSION_DENIED, f"{who.name} is {who.role}; {HOW_TO_ENTER}")
+            raise Refused(grpc.StatusCode.PERMISSION_DENIED, f"{who.name} is a {who.role}; {HOW_TO_ENTER}")
         return who._replace(source=context.peer())
 
 
 def _task(request: pb.EnqueueTaskRequest) -> NewTask:
-    """A request, checked; what is empty is left to the database."""
+    """Return the validated task of a request. Empty fields get the defaults of the database."""
     return NewTask(
         task_type=codec.name(request.task_type, "task_type"),
         params=codec.json_object(request.params_json, "params_json"),

@@ -1,4 +1,4 @@
-"""The worker's connection to its coordinators: one at a time, the next one when it fails."""
+"""The connection of a worker to one of its coordinators. It switches to the next one on failure."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ AWAY = {
     grpc.StatusCode.UNKNOWN,
     grpc.StatusCode.CANCELLED,
 }
-"""What may be otherwise later, or at another coordinator."""
+"""Statuses after which a later call, or a call to another coordinator, may succeed."""
 LOST_SESSION = {grpc.StatusCode.NOT_FOUND, grpc.StatusCode.UNAUTHENTICATED}
 
 
 class CoordinatorError(ShiftbossError):
-    """The coordinator refused a call for good."""
+    """The coordinator refused a call permanently."""
 
     exit_code = 8
 
 
 class CoordinatorUnavailable(DatabaseUnavailable):
-    """No coordinator answers, so the queue cannot be reached now; trying again later may help."""
+    """No coordinator is reachable now; a later call may succeed."""
 
     exit_code = 9
 
 
 class Link:
-    """A channel to one of `addresses`. `turn` tells connections apart, so that one failure moves on once."""
+    """A channel to one of `addresses`. `turn` identifies the connection, so that a failure switches once."""
 
     def __init__(self, addresses: Sequence[str], settings: CoordinatorSettings) -> None:
         if not addresses:
-            raise ConfigError("no coordinator is named", hint="--coordinator HOST:PORT")
+            raise ConfigError("no coordinator address is given", hint="pass --coordinator HOST:PORT")
         self._addresses = list(addresses)
         self._settings = settings
         self._credentials = channel_credentials(settings)
@@ -75,7 +75,7 @@ class Link:
         return self._stub
 
     def _connect(self, kind: Any) -> Any:
-        """A channel of `grpc` or `grpc.aio`."""
+        """Return a channel of `grpc` or `grpc.aio`."""
         options = [
             ("grpc.max_receive_message_length", -1),
             ("grpc.max_send_message_length", -1),
@@ -90,17 +90,17 @@ class Link:
         return kind.secure_channel(self.address, self._credentials, options=options)
 
     def call_apart(self, method: str, request: Any, timeout: float) -> Any:
-        """One unary call from a thread, over a channel of its own: the event loop is blocked."""
+        """Make a unary call from a thread over a separate channel, while the event loop is blocked."""
         with self._connect(grpc) as channel:
             stub: Any = fleet_pb2_grpc.FleetStub(channel)  # type: ignore[no-untyped-call]
             return getattr(stub, method)(request, timeout=timeout, metadata=self.metadata)
 
     async def move_on(self, turn: int) -> None:
-        """The connection of this turn failed: take the next address, unless somebody already did."""
+        """Switch to the next address after a failure, unless another call already did."""
         if turn == self.turn:
             self.turn += 1
             await self.close()
-            log.warning("coordinator lost, trying the next", address=self.address)
+            log.warning("coordinator lost, connecting to the next one", address=self.address)
 
     async def close(self) -> None:
         channel, self._channel, self._stub = self._channel, None, None
@@ -108,7 +108,7 @@ class Link:
             await channel.close(None)
 
     async def call(self, method: str, request: Any, timeout: float = 10.0) -> Any:
-        """One unary call, tried at each address once. Raises what the last one said."""
+        """Make a unary call, trying each address once. Raise the error of the last one."""
         said: str | None = None
         for _ in range(self.count):
             turn = self.turn
@@ -116,35 +116,35 @@ class Link:
                 return await getattr(self.stub, method)(request, timeout=timeout, metadata=self.metadata)
             except grpc.aio.AioRpcError as error:
                 if must_wait(error):
-                    raise CoordinatorUnavailable(f"{method} has to wait: {error.details()}") from error
+                    raise CoordinatorUnavailable(f"{method} must wait: {error.details()}") from error
                 if error.code() not in AWAY:
                     raise
                 said = error.details()
             except asyncio.CancelledError:
-                if told_to_stop():
+                if cancelled_itself():
                     raise
-                said = "the connection was given up"
+                said = "the connection was closed"
             await self.move_on(turn)
         raise CoordinatorUnavailable(
-            f"no coordinator answers {method}: {said}",
-            hint=f"is one running at {', '.join(self._addresses)}?",
+            f"no coordinator is reachable for {method}: {said}",
+            hint=f"check that a coordinator is running at {', '.join(self._addresses)}",
         )
 
 
-def told_to_stop() -> bool:
-    """Whether the task that runs was cancelled itself: closing a channel ends its calls in the same way."""
+def cancelled_itself() -> bool:
+    """Whether the current asyncio task was cancelled. Closing a channel raises CancelledError, too."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
 def must_wait(error: grpc.aio.AioRpcError) -> bool:
-    """Whether the same call is welcome later, as its coordinator said."""
-    metadata: Any = error.trailing_metadata()  # its stubs tell of a tuple
+    """Whether the coordinator asked to repeat the call later."""
+    metadata: Any = error.trailing_metadata()  # the type stubs are wrong
     return PUSHBACK in (metadata or ())
 
 
 def locked_tasks(error: BaseException | None) -> TasksLocked | None:
-    """The tasks whose reports must wait, if that is what the coordinator said."""
+    """Return the tasks whose reports must wait, if the coordinator named some."""
     if not isinstance(error, grpc.aio.AioRpcError):
         return None
     metadata: Any = error.trailing_metadata()
@@ -158,7 +158,7 @@ def channel_credentials(settings: CoordinatorSettings) -> grpc.ChannelCredential
             raise ConfigError("coordinator.client_cert and client_key need coordinator.ca")
         return None
     if (settings.client_cert is None) != (settings.client_key is None):
-        raise ConfigError("coordinator.client_cert and coordinator.client_key go together")
+        raise ConfigError("coordinator.client_cert and coordinator.client_key must be set together")
     key = None if settings.client_key is None else read(settings.client_key)
     cert = None if settings.client_cert is None else read(settings.client_cert)
     return grpc.ssl_channel_credentials(read(settings.ca), key, cert)

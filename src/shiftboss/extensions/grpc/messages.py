@@ -1,4 +1,4 @@
-"""A worker's side of the messages: what it says of itself, what it is given, how attempts ended."""
+"""Convert the messages of a worker: registration, assignments, outcomes and log lines."""
 
 from __future__ import annotations
 
@@ -77,13 +77,13 @@ def claimed(one: pb.Assignment) -> Claimed:
 def _params(text: str) -> dict[str, Any]:
     try:
         params: dict[str, Any] = orjson.loads(text)
-    except ValueError as error:  # a number of 400 digits, say: that task fails, not the worker
+    except ValueError as error:  # for example a number with 400 digits: fail this task, not the worker
         return Unreadable(str(error))
     opened: dict[str, Any] = current().open(params)
     return opened
 
 
-#: Seconds; zero would leave the pause to the task's backoff.
+#: Seconds; zero would select the backoff of the task.
 AT_ONCE = 0.001
 LONGEST = 365 * 86_400.0
 

@@ -15,7 +15,7 @@ FIGURES = (("scheduling_seconds", "scheduling"), ("claim_seconds", "claim"))
 
 
 async def coordinators(db: Database) -> list[Metric]:
-    """How long a scheduling pass and its claim take, by coordinator."""
+    """Return the latencies of scheduling and claiming per coordinator."""
     rows = await db.family(Fleet).coordinators()
     families: list[Metric] = []
     for name, figure in FIGURES:

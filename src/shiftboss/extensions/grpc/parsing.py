@@ -1,4 +1,4 @@
-"""Bytes that are no message end in INVALID_ARGUMENT, as other wrong arguments do."""
+"""Answers undecodable messages with INVALID_ARGUMENT, like other invalid arguments."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shiftboss.extensions.grpc.refusals import MALFORMED
 
 
 class LenientParsing(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
-    """Hands bytes that cannot be read to the call as MALFORMED, which it refuses."""
+    """Passes undecodable bytes to the call as MALFORMED, which refuses them."""
 
     async def intercept_service(
         self,

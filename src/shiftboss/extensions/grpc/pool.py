@@ -1,4 +1,4 @@
-"""The workers of a snapshot, indexed by what they can do: a set of workers is an integer, a bit for each."""
+"""The workers of a snapshot, indexed by capability. A set of workers is an integer with a bit per worker."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from heapq import heapify
 from itertools import compress
 from typing import Any
 
-# rank, load, special, turn, index: the smallest is the best worker
+# rank, load, special, turn, index; the smallest entry is the best worker
 Entry = tuple[int, float, int, int, int]
 SPEEDS = {"fast": 0, "standard": 1, "thorough": 2}
 
 
 @dataclass(slots=True)
 class Candidate:
-    """A worker as the scheduler sees it. `free` slots of `slots`; None for queues or task types means any."""
+    """A worker in a snapshot, with `free` of `slots`. None for queues or task types means any."""
 
     id: str
     slots: int = 1
     free: int = 1
     ahead: int = 0
-    """Of the free ones, how many are beyond its slots: to keep ready, after the slots of all others."""
+    """How many of the free slots are for prefetched tasks. They are used after the slots of all others."""
     queues: frozenset[str] | None = None
     task_types: frozenset[str] | None = None
     versions: Mapping[str, frozenset[str]] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class Candidate:
     health: str = "healthy"
     open: bool = True
     lapsed: bool = False
-    """It let an assignment lapse, and has accepted none since."""
+    """Whether it let an assignment lapse and has accepted none since."""
     turn: int = 0
 
     @property
@@ -45,22 +45,22 @@ class Candidate:
 
     @property
     def silent(self) -> bool:
-        """It takes nothing, and has not said anything since."""
+        """Whether it let an assignment lapse and has not sent a message since."""
         return self.lapsed and self.free == 0
 
     @property
     def special(self) -> int:
-        """How much it can do that few can."""
+        """The number of its special features."""
         return len(self.features) + self.gpu
 
     def rank(self, urgent: bool, region: str | None) -> int:
-        """What comes before load: health, region, and speed for what is urgent. Less is better."""
+        """Return the rank by health, region and, for urgent tasks, speed. Lower is better."""
         elsewhere = region is not None and region != self.region
         doubtful = self.lapsed or self.health != "healthy"
         return doubtful * 100 + elsewhere * 10 + (SPEEDS.get(self.speed, 1) if urgent else 0)
 
     def meets(self, requires: Mapping[str, Any] | None) -> bool:
-        """The rule of SQL's `shiftboss.meets`; a test compares the two. `requires` has passed its checks."""
+        """Whether it meets valid requirements. A test compares this with SQL's `shiftboss.meets`."""
         if not requires:
             return True
         return (
@@ -73,20 +73,20 @@ class Candidate:
         )
 
     def _continues(self, versions: Mapping[str, Sequence[str]] | None) -> bool:
-        """Whether it can go on with a task that has begun on these versions of its type."""
+        """Whether it can continue a task that started with these versions of its type."""
         begun = (versions or {}).items()
         return all(set(wanted) <= self.versions.get(task_type, frozenset()) for task_type, wanted in begun)
 
 
 class Pool:
-    """Candidates with their state during one pass."""
+    """The candidates and their state during one pass."""
 
     def __init__(self, workers: Sequence[Candidate]) -> None:
         self.workers = workers
         self.free = [worker.free for worker in workers]
         self._slots = [max(worker.slots, 1) for worker in workers]
         self._ahead = [worker.ahead for worker in workers]
-        # 1: each slot is taken; more: tasks are kept ready
+        # 1 means that all slots are used; more than 1 means that tasks are prefetched
         self.load = [1 - (w.free - w.ahead) / max(w.slots, 1) for w in workers]
         self.turns = [worker.turn for worker in workers]
         self.ready = _mask(i for i, w in enumerate(workers) if w.free > 0 and w.usable)
@@ -98,14 +98,14 @@ class Pool:
         self._ranks: dict[tuple[bool, str | None], list[int]] = {}
 
     def take(self, index: int, turn: int) -> float:
-        """One slot of this worker is taken; its load then."""
+        """Take one slot of a worker and return its new load."""
         self.free[index] = free = self.free[index] - 1
         self.load[index] = load = 1 - (free - self._ahead[index]) / self._slots[index]
         self.turns[index] = turn
         return load
 
     def queue(self, mask: int, urgent: bool, region: str | None) -> list[Entry]:
-        """A heap of the workers of a set that have a slot free, the best one first."""
+        """Return a heap of the workers in a set that have a free slot, best first."""
         key = (urgent, region)
         if key not in self._ranks:
             self._ranks[key] = [worker.rank(urgent, region) for worker in self.workers]
@@ -115,7 +115,7 @@ class Pool:
         return heap
 
     def capable(self, queue: str, task_type: str, requires: Mapping[str, Any] | None) -> int:
-        """The set of workers that could do such a task, busy or not."""
+        """Return the set of workers that can run such a task, busy or not."""
         return _of(self._queues, queue) & _of(self._types, task_type) & self._meeting(requires)
 
     def _meeting(self, requires: Mapping[str, Any] | None) -> int:
@@ -125,17 +125,17 @@ class Pool:
         return self._needs[key]
 
     def indexes(self, mask: int) -> list[int]:
-        """The members of a set."""
+        """Return the indexes of the workers in a set."""
         if mask not in self._members:
             bits = bin(mask)[:1:-1]
             self._members[mask] = list(compress(range(len(bits)), map("1".__eq__, bits)))
         return self._members[mask]
 
     def lacking(self, queue: str, task_type: str, requires: Mapping[str, Any] | None) -> str:
-        """What it is that nobody has, in figures."""
+        """Return how many workers meet each condition of a task that no worker can run."""
         parts = [
             f'{_of(self._queues, queue).bit_count()} serve queue "{queue}"',
-            f'{_of(self._types, task_type).bit_count()} know type "{task_type}"',
+            f'{_of(self._types, task_type).bit_count()} have type "{task_type}"',
         ]
         if requires:
             parts.append(f"{self._meeting(requires).bit_count()} meet its requirements")
@@ -145,7 +145,7 @@ class Pool:
 def _index(
     workers: Sequence[Candidate], values: Callable[[Candidate], Iterable[str] | None]
 ) -> dict[str | None, int]:
-    """Value → set of the workers that have it; those that take any are under None."""
+    """Return the set of workers for each value. Workers that accept any value are under None."""
     members: dict[str | None, list[int]] = defaultdict(list)
     for index, worker in enumerate(workers):
         declared = values(worker)
@@ -159,7 +159,7 @@ def _of(index: Mapping[str | None, int], value: str) -> int:
 
 
 def _mask(indexes: Iterable[int]) -> int:
-    """The set of these indexes, made through bytes: an integer is copied for each bit that is set."""
+    """Return the set of these indexes. It is built from bytes, because setting a bit copies an integer."""
     bits = bytearray(128)
     for index in indexes:
         while index >> 3 >= len(bits):

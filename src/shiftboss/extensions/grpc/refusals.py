@@ -1,4 +1,4 @@
-"""What a caller is told when it asks for what cannot be: a gRPC status and a message that helps."""
+"""Errors of the service as gRPC statuses with helpful messages."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Handler = TypeVar("Handler", bound=Callable[..., Awaitable[Any]])
 
 
 PUSHBACK = "grpc-retry-pushback-ms"
-"""The trailing metadata by which a server asks for patience."""
+"""The trailing metadata by which a server asks the client to retry later."""
 LOCKED = "shiftboss-locked-tasks"
-"""The trailing metadata that names the tasks whose reports must wait; all the others were taken."""
+"""The trailing metadata with the tasks whose reports must be repeated; all others were stored."""
 MALFORMED = object()
-"""What stands for a message that could not be read."""
+"""Represents a message that could not be decoded."""
 
 
 class Refused(Exception):
@@ -36,7 +36,7 @@ class Refused(Exception):
 
 
 class TooFast(Refused):
-    """Nothing is wrong with the call, only its time."""
+    """The call is valid but must be repeated later."""
 
     trailer: tuple[tuple[str, str], ...] = ((PUSHBACK, "1000"),)
 
@@ -45,7 +45,7 @@ class TooFast(Refused):
 
 
 def must_wait_for(locked: TasksLocked) -> Refused:
-    """A client that does not know LOCKED reports the whole batch again later, which changes nothing twice."""
+    """Return the error for locked tasks. A client that ignores LOCKED safely repeats the whole batch."""
     refused = TooFast(locked.message)
     refused.trailer = (*TooFast.trailer, (LOCKED, ",".join(map(str, locked.ids))))
     return refused
@@ -57,22 +57,20 @@ def invalid(message: str) -> Refused:
 
 def readable(message: Any) -> Any:
     if message is MALFORMED:
-        raise invalid(
-            "these bytes are not the message that this call takes; see proto/shiftboss/v1/fleet.proto"
-        )
+        raise invalid("the request is not a valid message of this call; see proto/shiftboss/v1/fleet.proto")
     return message
 
 
 def unknown_worker(worker_id: str) -> Refused:
     return Refused(
-        grpc.StatusCode.NOT_FOUND, f"no worker {worker_id!r} is registered; call RegisterWorker first"
+        grpc.StatusCode.NOT_FOUND, f"worker {worker_id!r} is not registered; call RegisterWorker first"
     )
 
 
 def wrong_session(worker_id: str) -> Refused:
     return Refused(
         grpc.StatusCode.UNAUTHENTICATED,
-        f"this is not the session of worker {worker_id!r}, which was registered again; call RegisterWorker",
+        f"the session of worker {worker_id!r} was replaced; call RegisterWorker again",
     )
 
 
@@ -80,14 +78,14 @@ def _status(error: Exception) -> tuple[grpc.StatusCode, str]:
     if isinstance(error, Refused):
         return error.code, error.message
     if isinstance(error, DatabaseUnavailable):
-        return grpc.StatusCode.UNAVAILABLE, "the database is away; try again"
+        return grpc.StatusCode.UNAVAILABLE, "the database is unreachable; try again"
     if isinstance(error, DatabaseError) and (error.sqlstate or "").startswith(("22", "23", "54")):
         return grpc.StatusCode.INVALID_ARGUMENT, error.message
-    return grpc.StatusCode.INTERNAL, "the coordinator failed on this call; its log tells more"
+    return grpc.StatusCode.INTERNAL, "internal error; see the log of the coordinator"
 
 
 def answering(handler: Handler) -> Handler:
-    """Let a handler of the service end in a status for whatever it raises."""
+    """Convert every exception of a handler to a gRPC status."""
 
     @functools.wraps(handler)
     async def call(self: Any, request: Any, context: Context) -> Any:

@@ -1,4 +1,4 @@
-"""The workers that speak to this coordinator. The database knows them all; this is what is needed at hand."""
+"""The sessions of the workers that are connected to this coordinator."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from shiftboss.extensions.grpc.store import Fleet
 from shiftboss.model.worker import Member
 
 FORGET_AFTER = 600.0
+REPLACED = "another worker registered with this ID"
 
 
 class Registry:
-    """Sessions by worker id. One that another coordinator made, or a former life of this one, is adopted."""
+    """Sessions by worker ID. Sessions created by another coordinator are loaded from the database."""
 
     def __init__(self, db: Database, settings: CoordinatorSettings) -> None:
         self._db = db
@@ -36,7 +37,7 @@ class Registry:
         return [session for session in self._sessions.values() if session.outbox is not None]
 
     async def enroll(self, member: Member, former: str) -> tuple[str, bool]:
-        """Register a worker; its session's secret, and whether it goes on with the one it had."""
+        """Register a worker. Return the secret of its session, and whether its previous session continues."""
         secret = secrets.token_urlsafe(24)
         done = await self._db.family(Fleet).enroll(
             member,
@@ -47,10 +48,10 @@ class Registry:
         if done.taken:
             raise Refused(
                 grpc.StatusCode.ALREADY_EXISTS,
-                f"a worker {member.id!r} is connected now; give this one another id, or stop the other",
+                f"another worker {member.id!r} is connected; use another ID, or stop the other worker",
             )
         if not done.resumed and (old := self._sessions.get(member.id)):
-            self.end(old, "another worker registered under this id")
+            self.end(old, REPLACED)
         if done.resumed and (old := self._sessions.get(member.id)):
             await self._refresh(old)
         return (former if done.resumed else secret), done.resumed
@@ -62,22 +63,25 @@ class Registry:
             session.profile.lapsed = lapsed
 
     async def session(self, worker_id: str, secret: str) -> Session:
-        """The session that a call names, or the call's refusal."""
+        """Return the session of a call, or raise Refused."""
         session = self._sessions.get(worker_id)
         if session is None or not session.knows(secret):
             session = await self._adopt(worker_id, secret)
         if not session.rate.allows():
             raise TooFast(
-                f"more than {self._settings.calls_per_second:g} calls a second; put more into each call"
+                f"more than {self._settings.calls_per_second:g} calls per second; send larger batches"
             )
         return session
 
     async def current(self, worker_id: str, secret: str) -> Session:
-        """The same by the database: elsewhere the name may have been given to another process since."""
+        """Return the session of a call after checking it in the database.
+
+        Another coordinator may have registered another process with this ID in the meantime.
+        """
         session = await self.session(worker_id, secret)
         row = await self._db.family(Fleet).session(worker_id)
         if row is None or bytes(row["secret"]) != session.secret:
-            self.end(session, "another worker registered under this id")
+            self.end(session, REPLACED)
             raise wrong_session(worker_id)
         return session
 
@@ -91,20 +95,20 @@ class Registry:
         session = Session(worker_id, bytes(row["secret"]), profile_of(row), rate)
         session.held = dict(zip(row["held_leases"], row["held_ids"], strict=True))
         there = self._sessions.get(worker_id)
-        if there is not None and there.knows(secret):  # another call of this worker was quicker
+        if there is not None and there.knows(secret):  # another call of this worker was faster
             return there
         self._sessions[worker_id] = session
         return session
 
     def end(self, session: Session, reason: str) -> None:
-        """It is nobody's any more."""
+        """Remove a session and close its stream."""
         if self._sessions.get(session.worker_id) is session:
             del self._sessions[session.worker_id]
         if session.outbox is not None:
             session.outbox.close(reason)
 
     def tidy(self) -> None:
-        """Forget workers that fell silent. One that comes back is adopted again."""
+        """Remove idle sessions. They are loaded again if their workers return."""
         for session in self:
             if session.outbox is None and session.rate.quiet_seconds > FORGET_AFTER:
-                self.end(session, "not heard of for long")
+                self.end(session, "the worker has been idle for too long")

@@ -1,4 +1,4 @@
-"""KEDA's external scaler: how much work there is, for Kubernetes to start and stop workers by."""
+"""KEDA's external scaler, which reports the amount of work so that Kubernetes can scale workers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from shiftboss.extensions.grpc.store import Fleet
 from shiftboss.model.errors import ShiftbossError
 
 METRIC = "shiftboss-work"
-#: What KEDA hands on of a trigger beside the scaler's own parameters.
+#: Metadata of a trigger that KEDA adds to the scaler's own parameters.
 OF_KEDA = {
     "scalerAddress",
     "tlsCertFile",
@@ -44,7 +44,7 @@ class Wanted:
 
 
 class Scaler(externalscaler_pb2_grpc.ExternalScalerServicer):
-    """What proto/keda/externalscaler.proto promises."""
+    """Implements proto/keda/externalscaler.proto."""
 
     def __init__(self, db: Database, poll_seconds: float) -> None:
         self._db, self._poll_seconds = db, poll_seconds
@@ -55,7 +55,7 @@ class Scaler(externalscaler_pb2_grpc.ExternalScalerServicer):
     async def StreamIsActive(
         self, request: pb.ScaledObjectRef, context: Context
     ) -> AsyncIterator[pb.IsActiveResponse]:
-        """Says so at once, and then whenever it changes."""
+        """Send whether there is work now, and again whenever this changes."""
         told: bool | None = None
         while True:
             active = await self._work(request, context) > 0
@@ -79,7 +79,7 @@ class Scaler(externalscaler_pb2_grpc.ExternalScalerServicer):
         try:
             ready, running = await self._db.family(Fleet).work(wanted.queues, wanted.requires, wanted.age)
         except ShiftbossError as error:
-            # KEDA keeps the number of workers while its scaler is not available.
+            # KEDA keeps the number of workers while its scaler is unavailable.
             await context.abort(grpc.StatusCode.UNAVAILABLE, error.message)
         return ready + running if wanted.running else ready
 
@@ -93,9 +93,9 @@ async def _parsed(request: pb.ScaledObjectRef, context: Context) -> Wanted:
 
 
 def parse(metadata: Mapping[str, str]) -> Wanted:
-    """A trigger's metadata; ValueError says which entry is wrong."""
+    """Parse the metadata of a trigger. Raise ValueError for an invalid entry."""
     if unknown := metadata.keys() - OURS - OF_KEDA:
-        raise ValueError(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(sorted(OURS))}")
+        raise ValueError(f"unknown parameters: {', '.join(sorted(unknown))}; use {', '.join(sorted(OURS))}")
     names = [name.strip() for name in metadata.get("queues", "").split(",") if name.strip()]
     return Wanted(
         queues=names or None,
@@ -114,7 +114,7 @@ def _object(text: str) -> dict[str, Any] | None:
     except ValueError as error:
         raise ValueError(f'requires is not JSON: {error}; for example {{"gpu": true}}') from None
     if not isinstance(value, dict):
-        raise ValueError('requires is not a JSON object; for example {"gpu": true}')
+        raise ValueError('requires must be a JSON object, for example {"gpu": true}')
     return value
 
 
@@ -125,12 +125,12 @@ def _number(metadata: Mapping[str, str], name: str, default: float, least: float
     except ValueError:
         value = least - 1
     if not least <= value <= most:
-        raise ValueError(f"{name} is {text!r}: a number from {least:g} to {most:g} is expected")
+        raise ValueError(f"{name} must be a number from {least:g} to {most:g}, not {text!r}")
     return value
 
 
 def _flag(metadata: Mapping[str, str], name: str, default: bool) -> bool:
     text = metadata.get(name, "").lower()
     if text not in ("", "true", "false"):
-        raise ValueError(f"{name} is {text!r}: true or false is expected")
+        raise ValueError(f"{name} must be true or false, not {text!r}")
     return default if text == "" else text == "true"

@@ -1,8 +1,9 @@
-"""Who gets what: a pure function of a snapshot. No clock, no I/O, no memory but what it is given.
+"""Assigns tasks to workers as a pure function of a snapshot, without a clock, I/O or state.
 
-Filter by capability and health. Tasks go by priority, then in turn between tenants (or queues, for tasks
-of nobody) by weight. Workers of the task's region come first, fast ones first for high priorities, then the
-least loaded, then the least special, so that specialists stay free, then each in turn.
+Candidates are filtered by capability and health. Tasks are ordered by priority; within a priority, tenants
+take turns by weight, and queues do if tasks have no tenant. Workers in the region of the task come first,
+then fast ones for high priorities, then the least loaded, then those with the fewest special features, then
+round-robin.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from shiftboss.model.task import Priority
 
 @dataclass(slots=True)
 class Lane:
-    """The head of one FIFO: tasks alike but for their region."""
+    """The head of one first-in-first-out list of tasks that differ only in their region."""
 
     lane: int
     queue: str
@@ -34,13 +35,13 @@ class Lane:
 
     @property
     def flow(self) -> str:
-        """Whose turn it takes."""
+        """The tenant or queue that takes turns with others."""
         return f"queue {self.queue}" if self.tenant is None else f"tenant {self.tenant}"
 
 
 @dataclass(slots=True)
 class Fairness:
-    """How much each flow has had, in virtual time: the next turn is that of the flow with the least."""
+    """The virtual time of each flow. The flow with the lowest value is next."""
 
     now: float = 0.0
     had: dict[str, float] = field(default_factory=dict)
@@ -48,7 +49,7 @@ class Fairness:
 
 @dataclass(slots=True)
 class Snapshot:
-    """All that a decision rests on. `turn` counts assignments, for round-robin over many passes."""
+    """The input of a decision. `turn` counts assignments, for round-robin across passes."""
 
     workers: Sequence[Candidate]
     lanes: Sequence[Lane]
@@ -57,7 +58,7 @@ class Snapshot:
 
 
 class Why(NamedTuple):
-    """Why a lane is not, or not wholly, served."""
+    """Why some tasks of a lane are not assigned."""
 
     reason: str
     detail: str
@@ -70,7 +71,7 @@ class Given(NamedTuple):
 
 @dataclass(slots=True)
 class Plan:
-    """The decision, why some lanes were left, and what the next snapshot should carry on."""
+    """The assignments, the reasons for waiting lanes, and the state for the next snapshot."""
 
     assignments: list[Given]
     reasons: dict[int, Why]
@@ -81,7 +82,7 @@ class Plan:
 
 @dataclass(slots=True)
 class _Flow:
-    """The lanes of one tenant or queue at one priority, served in turn."""
+    """The lanes of one tenant or queue with one priority, which take turns."""
 
     name: str
     had: float
@@ -90,7 +91,7 @@ class _Flow:
 
 
 class _Cursor:
-    """How far a lane has been given out, and to whom it may go: a heap of workers for each region."""
+    """The position in a lane, and a heap of its candidates for each region."""
 
     __slots__ = ("at", "end", "heaps", "lane", "mask")
 
@@ -100,7 +101,7 @@ class _Cursor:
 
 
 def schedule(snapshot: Snapshot) -> Plan:
-    """Assign as many of the waiting tasks as there are slots for."""
+    """Assign as many waiting tasks as there are free slots."""
     pool = Pool(snapshot.workers)
     round = _Round(pool, snapshot)
     for priority in sorted({lane.priority for lane in snapshot.lanes}, reverse=True):
@@ -109,7 +110,7 @@ def schedule(snapshot: Snapshot) -> Plan:
 
 
 class _Round:
-    """One pass, priority after priority."""
+    """One pass, from the highest to the lowest priority."""
 
     def __init__(self, pool: Pool, snapshot: Snapshot) -> None:
         self.assignments: list[Given] = []
@@ -122,7 +123,7 @@ class _Round:
         self._used: set[int] = set()
 
     def serve(self, lanes: Sequence[Lane]) -> None:
-        """Flows take turns: the one that has had least comes next."""
+        """Assign the tasks of these lanes. The flow with the lowest virtual time is next."""
         flows = [(flow.had, n, flow) for n, flow in enumerate(self._flows(lanes))]
         heapify(flows)
         while flows:
@@ -154,13 +155,13 @@ class _Round:
                 continue
             name = lane.flow
             if name not in flows:
-                # who was away comes back without credit, so that it cannot take everything
+                # a flow that was idle starts without credit, so that it cannot take all slots
                 flows[name] = _Flow(name, max(self._had.get(name, 0.0), self._now), 1 / lane.weight)
             flows[name].lanes.append(cursor)
         return list(flows.values())
 
     def _give(self, cursor: _Cursor) -> bool:
-        """Hand the lane's next task to the best worker; False: nobody has a slot for this lane."""
+        """Assign the next task of a lane to the best worker. Return False if no slot is free."""
         lane, at = cursor.lane, cursor.at
         region = lane.regions[at]
         heap = cursor.heaps.get(region)
@@ -181,7 +182,7 @@ class _Round:
         return self._heaps[key]
 
     def _best(self, heap: list[Entry]) -> int | None:
-        """Take a slot of the best worker. An entry that went stale is put in its place when it comes up."""
+        """Take a slot of the best worker. Stale entries of the heap are updated when they come up."""
         pool = self._pool
         free, turns = pool.free, pool.turns
         while heap:
@@ -205,19 +206,19 @@ class _Round:
             return Why("no capable worker", pool.lacking(lane.queue, lane.task_type, lane.requires))
         able = [pool.workers[i] for i in pool.indexes(mask)]
         silent = sum(worker.silent for worker in able)
-        quiet = f"; {silent} let an assignment lapse and have not spoken since" if silent else ""
+        quiet = f"; {silent} let an assignment lapse and sent nothing since" if silent else ""
         usable = [worker for worker in able if worker.usable and not worker.silent]
         if usable:
             slots = sum(worker.slots for worker in usable)
-            taken = f"all {slots} slots of the {len(usable)} workers that could do it are taken"
+            taken = f"all slots ({slots}) of the capable workers ({len(usable)}) are in use"
             return Why("busy", taken + quiet)
         shut = len(able) - silent
         closed = f"; {shut} are paused, draining or unhealthy" if shut else ""
-        return Why("paused" if shut else "silent", f"{len(able)} workers could do it{quiet}{closed}")
+        return Why("paused" if shut else "silent", f"{len(able)} capable workers{quiet}{closed}")
 
     def turns(self) -> dict[str, int]:
         return {self._pool.workers[i].id: self._pool.turns[i] for i in self._used}
 
     def fairness(self) -> Fairness:
-        """Flows at or behind the present are as good as new: only those ahead of it are remembered."""
+        """Return the state for the next pass. Flows that are not ahead of the current time are dropped."""
         return Fairness(self._now, {flow: had for flow, had in self._had.items() if had > self._now})

@@ -1,4 +1,4 @@
-"""One coordinator: the gRPC server with health checking and reflection, and its dispatcher."""
+"""The coordinator: a gRPC server with health checking and reflection, and a dispatcher."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SERVICE = fleet_pb2.DESCRIPTOR.services_by_name["Fleet"].full_name
 
 
 class Coordinator(Service):
-    """Serves until stopped. `port` is the one that was bound, also when the settings say 0."""
+    """Serves until it is stopped. `port` is the bound port, even if the setting is 0."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Coordinator(Service):
 
     @property
     def name(self) -> str:
-        """Who it is to the others: on several hosts one may listen on the same address."""
+        """A unique name. Coordinators on several hosts may listen on the same address."""
         return f"{socket.gethostname()}/{self.address}"
 
     async def run(self) -> None:
@@ -78,7 +78,7 @@ class Coordinator(Service):
             await server.start()
             await checks.set("", health_pb2.HealthCheckResponse.SERVING)
             await checks.set(SERVICE, health_pb2.HealthCheckResponse.SERVING)
-            log.info("coordinator is up", address=self.address, tls=self._settings.tls_cert is not None)
+            log.info("coordinator started", address=self.address, tls=self._settings.tls_cert is not None)
             self.ready()
             await self._until_over(dispatcher)
             await checks.enter_graceful_shutdown()
@@ -86,7 +86,7 @@ class Coordinator(Service):
         await dispatcher.wait()
 
     async def _until_over(self, dispatcher: Dispatcher) -> None:
-        """Until stopped; also when the dispatcher breaks: who hands out nothing must not look alive."""
+        """Wait until the coordinator is stopped or its dispatcher has failed."""
         ends = [asyncio.ensure_future(end) for end in (self.stopping.wait(), dispatcher.wait())]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         for end in ends:
@@ -120,19 +120,19 @@ class Coordinator(Service):
             return server.add_secure_port(address, credentials)
         except RuntimeError as error:
             raise ShiftbossError(
-                f"cannot listen on {address}", hint="is another coordinator there? use --port"
+                f"cannot listen on {address}", hint="choose another port with --port"
             ) from error
 
 
 def check(settings: CoordinatorSettings, authenticator: Authenticator | None) -> None:
-    """Refuse settings that would leave the door open or cannot work."""
+    """Raise ConfigError for settings that are insecure or inconsistent."""
     if authenticator is None and not is_loopback(settings.host):
         raise ConfigError(
-            f"a coordinator on {settings.host} must ask for tokens",
+            f"a coordinator on {settings.host} must require tokens",
             hint="set coordinator.require_token, or listen on 127.0.0.1",
         )
     if (settings.tls_cert is None) != (settings.tls_key is None):
-        raise ConfigError("coordinator.tls_cert and coordinator.tls_key go together")
+        raise ConfigError("coordinator.tls_cert and coordinator.tls_key must be set together")
     if settings.tls_client_ca is not None and settings.tls_cert is None:
         raise ConfigError("coordinator.tls_client_ca needs coordinator.tls_cert and coordinator.tls_key")
 

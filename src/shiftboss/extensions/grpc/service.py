@@ -1,4 +1,4 @@
-"""The Fleet service: each call checked, answered from the batch it went into."""
+"""The Fleet service. It validates each call and batches heartbeats and reports."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from shiftboss.model.errors import TasksLocked
 from shiftboss.model.worker import Orders
 
 Answer = tuple[set[UUID], frozenset[UUID]]
-"""Of one batch of reports: the stale tasks, and those that another session has locked."""
+"""The stale tasks of a batch of reports, and the tasks that another session has locked."""
 
 
 class FleetService(DurableCalls):
-    """What proto/shiftboss/v1/fleet.proto promises."""
+    """Implements proto/shiftboss/v1/fleet.proto."""
 
     def __init__(self, parts: Parts, authenticator: Authenticator | None = None) -> None:
         self._db, self._registry, self._dispatcher, self._settings, self._name, self._installation = parts
@@ -49,8 +49,8 @@ class FleetService(DurableCalls):
         if request.protocol_version != codec.PROTOCOL:
             raise Refused(
                 grpc.StatusCode.FAILED_PRECONDITION,
-                f"protocol version {request.protocol_version} is not spoken here, {codec.PROTOCOL} is;"
-                " set protocol_version, or use a worker of this coordinator's release",
+                f"protocol version {request.protocol_version} is not supported; this coordinator supports"
+                f" {codec.PROTOCOL}",
             )
         member = codec.member(request, self._settings.lease_seconds)
         session, resumed = await self._registry.enroll(member, request.session)
@@ -70,22 +70,22 @@ class FleetService(DurableCalls):
             "id": session.worker_id,
             "session": session.secret.hex(),
             "leases": list(request.leases),
-            # A worker that was cut off has dropped what it held, and does not name it any more.
+            # A worker that was disconnected has dropped its tasks and no longer lists them.
             "given": list(session.held),
         }
         if request.HasField("resource_usage"):
             beat["usage"] = codec.usage(request.resource_usage)
         orders = await self._beats.submit(beat)
         if orders is None:
-            self._registry.end(session, "the worker is not registered any more")
+            self._registry.end(session, "the worker is no longer registered")
             raise unknown_worker(request.worker_id)
-        self._heed(session, orders)
+        self._apply(session, orders)
         lost = set(orders.lost).intersection(request.leases)
         return pb.HeartbeatResponse(
             paused=orders.paused, draining=orders.draining, cancel=orders.cancel, lost=lost
         )
 
-    def _heed(self, session: Session, orders: Orders) -> None:
+    def _apply(self, session: Session, orders: Orders) -> None:
         session.profile.open = not (orders.paused or orders.draining)
         if orders.lost:
             session.drop(orders.lost)
@@ -150,7 +150,7 @@ class FleetService(DurableCalls):
         return pb.ReportCompletionResponse(stale=[str(one.id) for one in ended if one.id in stale])
 
     async def _report_all(self, reports: Sequence[list[Ended]]) -> list[Answer]:
-        """One transaction for what came in together; a stale lease is only ever its own reporter's."""
+        """Store a batch of reports in one transaction. Only the reporter of a lease can make it stale."""
         every = {one[:3]: one for report in reports for one in report}
         try:
             answer: Answer = await self._db.family(Fleet).report(list(every.values())), frozenset()
@@ -177,7 +177,7 @@ class FleetService(DurableCalls):
         self, request: pb.GetWorkerHealthRequest, context: Context
     ) -> pb.GetWorkerHealthResponse:
         if "\x00" in request.worker_id:
-            raise invalid("worker_id holds a NUL character")
+            raise invalid("worker_id contains a NUL character")
         rows = await self._db.workers.health(request.worker_id or None)
         if request.worker_id and not rows:
             raise unknown_worker(request.worker_id)

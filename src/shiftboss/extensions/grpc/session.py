@@ -1,4 +1,4 @@
-"""A worker as one coordinator knows it: who it is, what it may still be given, and its open stream."""
+"""The session of a worker at a coordinator: its profile, its leases and its stream."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def hashed(secret: str) -> bytes:
 
 
 class Rate:
-    """A token bucket: `per_second`, and bursts of five seconds' worth."""
+    """A token bucket with a rate of `per_second` and bursts of five times that."""
 
     def __init__(self, per_second: float) -> None:
         self._per_second = per_second
@@ -40,12 +40,12 @@ class Rate:
 
     @property
     def quiet_seconds(self) -> float:
-        """Since it was asked last."""
+        """Seconds since the last call."""
         return time.monotonic() - self._at
 
 
 class Outbox:
-    """What should go down a worker's stream; the stream's writer takes it all at once."""
+    """The messages for a worker's stream, which the writer of the stream takes all at once."""
 
     def __init__(self) -> None:
         self.filled = asyncio.Event()
@@ -74,7 +74,7 @@ class Outbox:
         self.filled.set()
 
     def take(self, max_bytes: int) -> list[pb.AssignTaskResponse]:
-        """Everything, in messages of at most about `max_bytes`."""
+        """Return everything, in messages of about `max_bytes` at most."""
         self.filled.clear()
         messages = [pb.AssignTaskResponse(withdrawn=self._withdrawn, beat_now=self._beat_now)]
         size = 0
@@ -92,7 +92,7 @@ class Outbox:
 
 @dataclass(slots=True)
 class Session:
-    """`held` are all its leases; `pending` those not yet accepted, with the time by which they must be."""
+    """A worker's session. `held` has all its leases, `pending` the unaccepted ones with their time limits."""
 
     worker_id: str
     secret: bytes
@@ -109,8 +109,11 @@ class Session:
 
     @property
     def free(self) -> int:
-        """What it may be given now: never more than it asks for, nor than it declared when it registered.
-        One at a time after a lapse, until it accepts again."""
+        """How many tasks it can be assigned now.
+
+        The number is bounded by what it asks for and by what it declared. After a lapse it is 1 until the
+        worker accepts a task.
+        """
         asked = min(self.free_slots, 1) if self.profile.lapsed else self.free_slots
         return max(0, min(asked - len(self.pending), self.profile.slots + self.ahead - len(self.held)))
 
@@ -132,12 +135,12 @@ class Session:
                 self.profile.lapsed = False
 
     def lapse(self) -> None:
-        """It takes nothing that it is given: nothing more for it until it speaks."""
+        """Assign no more tasks until the worker sends a message."""
         self.profile.lapsed = True
         self.free_slots = 0
 
     def drop(self, leases: Iterable[int]) -> list[Held]:
-        """These are no longer the worker's; those that were."""
+        """Remove leases and return those that the worker held."""
         dropped: list[Held] = []
         for lease in leases:
             self.pending.pop(lease, None)
@@ -150,7 +153,7 @@ class Session:
 
 
 def profile_of(row: Mapping[str, Any]) -> Candidate:
-    """What the scheduler needs of a worker's row."""
+    """Return the candidate for a worker's row."""
     can, has = row["capabilities"], row["resource_limits"]
     return Candidate(
         id=row["id"],

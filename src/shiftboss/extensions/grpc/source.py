@@ -1,7 +1,7 @@
-"""A worker's source that needs no database: the runtime is the same, tasks come from a coordinator.
+"""The source of tasks for a worker without a database, which is connected to a coordinator.
 
-Reconnects by itself and goes on with its session, at the same coordinator or at the next of the list. What
-was being reported is reported again until it is answered; the coordinator counts each attempt once.
+It reconnects automatically and continues its session, at the same coordinator or at the next one in the list.
+Reports are repeated until they are acknowledged; the coordinator counts each attempt once.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from shiftboss.extensions.grpc.link import (
     CoordinatorError,
     CoordinatorUnavailable,
     Link,
+    cancelled_itself,
     locked_tasks,
-    told_to_stop,
 )
 from shiftboss.extensions.grpc.messages import claimed, completion, log_line, registration
 from shiftboss.extensions.grpc.proto import fleet_pb2 as pb
@@ -41,7 +41,7 @@ from shiftboss.model.worker import Member, Orders
 log = get_logger(__name__)
 
 PATIENCE = 15.0
-"""Seconds for which a name that is still taken is tried again: the former process may just have died."""
+"""How long registration is retried while its ID is in use: the previous process may just have died."""
 REPORTS_PER_CALL = 500
 LINES_PER_CALL = 500
 MAX_AHEAD = codec.MAX_AHEAD
@@ -49,11 +49,11 @@ ALONE = "its worker runs another task alone"
 
 
 class CoordinatorSource:
-    """The worker room's `Source`, over gRPC."""
+    """A worker's `Source` over gRPC."""
 
     def __init__(self, addresses: Sequence[str], settings: CoordinatorSettings) -> None:
         self.orders = asyncio.Event()
-        self.spool = "coordinator"  # the reports themselves tell which installation they belong to
+        self.spool = "coordinator"  # each report contains its installation
         self.heartbeat_seconds: float | None = None
         self._link = Link(addresses, settings)
         self.steps = RemoteSteps(self._link, lambda: {"worker_id": self._id, "session": self._session})
@@ -71,13 +71,13 @@ class CoordinatorSource:
         self._held = False
         self._buffer: deque[pb.Assignment] = deque()
         self.arrived = asyncio.Event()
-        self._to_say = asyncio.Event()
+        self._changed = asyncio.Event()
         self._keeps_logs = True
         self._stream: asyncio.Task[None] | None = None
         self._closing: list[Callable[[], Awaitable[None]]] = []
 
     async def join(self, member: Member) -> None:
-        """Register, however long no coordinator answers; a refusal is an error."""
+        """Register, waiting until a coordinator is reachable. Raise CoordinatorError if it refuses."""
         self._member, self._id = member, member.id
         self._slots = member.capabilities.max_concurrent_tasks
         backoff, until = Backoff(), time.monotonic() + PATIENCE
@@ -105,16 +105,16 @@ class CoordinatorSource:
         self.heartbeat_seconds = answer.heartbeat_seconds
 
     async def claim(self, limit: int) -> list[Claimed]:
-        """What has arrived; the coordinator hears how much more there is room for."""
+        """Return the assignments that have arrived, and send the number of free slots."""
         self.arrived.clear()
         self._held = False
         taken = self._take(limit)
-        room = self._slots - len(self._out)  # what is asked for beyond it, the runtime wants to keep ready
+        room = self._slots - len(self._out)  # the worker prefetches what it asks for beyond this
         free = min(limit - len(taken), max(room, 0) + MAX_AHEAD)
         if taken or free != self._free:
             self._free = free
             self._ahead = min(max(free - room, 0), MAX_AHEAD)
-            self._to_say.set()
+            self._changed.set()
         if self._buffer:
             self.arrived.set()
         return [claimed(one) for one in taken]
@@ -126,11 +126,11 @@ class CoordinatorSource:
         return taken
 
     def hold(self) -> list[Claimed]:
-        """What has arrived and was not claimed, accepted so that it can be given back by an answered call."""
+        """Accept and return the unclaimed assignments, so that the worker can return them to the queue."""
         taken = self._take(len(self._buffer))
         if taken or not self._held:
             self._held, self._free, self._ahead = True, 0, 0
-            self._to_say.set()
+            self._changed.set()
         return [claimed(one) for one in taken]
 
     async def _keep_stream(self) -> None:
@@ -140,32 +140,32 @@ class CoordinatorSource:
             try:
                 await self._run_stream()
             except grpc.aio.AioRpcError as error:
-                log.warning("stream broke", code=error.code().name, details=error.details())
+                log.warning("stream lost", code=error.code().name, details=error.details())
                 if error.code() in LOST_SESSION:
                     with suppress(CoordinatorUnavailable, grpc.aio.AioRpcError):
                         await self._register()
                 elif error.code() is not grpc.StatusCode.INVALID_ARGUMENT:
                     await self._link.move_on(turn)
             except asyncio.CancelledError:
-                if told_to_stop():
+                if cancelled_itself():
                     raise
-                log.warning("stream broke", details="another call gave its connection up")
-            except Exception:
-                log.exception("stream failed")  # without one there would be no more tasks, and no word why
+                log.warning("stream lost", details="another call closed the connection")
+            except Exception:  # keep trying: without a stream, the worker gets no tasks
+                log.exception("stream failed")
             if time.monotonic() - began > backoff.maximum:
                 backoff.reset()
             await asyncio.sleep(backoff.next())
 
     async def _run_stream(self) -> None:
-        """One stream until it breaks. What was not accepted on it is the coordinator's again."""
+        """Run one stream until it ends. The coordinator takes back what was not accepted on it."""
         self._buffer.clear()
         self._accepted.clear()
         self._refused.clear()
         call = self._link.stub.AssignTask(metadata=self._link.metadata)
-        writer = asyncio.create_task(self._say(call), name="acceptances")
+        writer = asyncio.create_task(self._send(call), name="acceptances")
         try:
             async for response in call:
-                self._hear(response)
+                self._receive(response)
             code, details = await call.code(), await call.details()
             raise grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), details, None)
         finally:
@@ -174,27 +174,27 @@ class CoordinatorSource:
             self._buffer.clear()
             await asyncio.gather(writer, return_exceptions=True)
 
-    async def _say(self, call: Any) -> None:
+    async def _send(self, call: Any) -> None:
         message = pb.AssignTaskRequest(
             worker_id=self._id, session=self._session, free_slots=self._free, ahead=self._ahead
         )
         while True:
             await call.write(message)
-            await self._to_say.wait()
-            self._to_say.clear()
+            await self._changed.wait()
+            self._changed.clear()
             message = pb.AssignTaskRequest(
                 free_slots=self._free, ahead=self._ahead, accepted=self._accepted, refused=self._refused
             )
             self._accepted, self._refused = [], []
 
-    def _hear(self, response: pb.AssignTaskResponse) -> None:
+    def _receive(self, response: pb.AssignTaskResponse) -> None:
         if response.withdrawn:
             gone = set(response.withdrawn)
             self._buffer = deque(one for one in self._buffer if one.lease not in gone)
-            self._to_say.set()  # nothing more comes until this worker has spoken
-        if response.assignments and self._held:  # sent before the coordinator heard that there is no room
+            self._changed.set()  # the coordinator assigns no tasks until it gets a message
+        if response.assignments and self._held:  # sent before the coordinator got the new number of slots
             self._refused += [pb.Refusal(lease=one.lease, reason=ALONE) for one in response.assignments]
-            self._to_say.set()
+            self._changed.set()
         elif response.assignments:
             self._buffer.extend(response.assignments)
             self.arrived.set()
@@ -206,18 +206,18 @@ class CoordinatorSource:
         return f"{self._installation} {self._session} {self._id}"
 
     async def report(self, reports: Sequence[Report]) -> list[UUID]:
-        """Deliver outcomes to whichever coordinator answers; CoordinatorUnavailable when none does."""
+        """Deliver outcomes to any reachable coordinator. Raise CoordinatorUnavailable if there is none."""
         self._out.difference_update(report.task.lease for report in reports)
         return await self.redeliver(self.identity, reports)
 
     def report_apart(self, reports: Sequence[Report], seconds: float) -> None:
-        """`report` from a thread, over a channel of its own."""
+        """Deliver outcomes from a thread over a separate channel."""
         for start in range(0, len(reports), REPORTS_PER_CALL):
             some = reports[start : start + REPORTS_PER_CALL]
             self._link.call_apart("ReportCompletion", self._completions(self.identity, some), seconds)
 
     async def redeliver(self, identity: str, reports: Sequence[Report]) -> list[UUID]:
-        """The same under the session of a process that is gone."""
+        """Deliver outcomes with the session of a process that has exited."""
         stale: list[UUID] = []
         locked: set[UUID] = set()
         for start in range(0, len(reports), REPORTS_PER_CALL):
@@ -254,13 +254,13 @@ class CoordinatorSource:
     ) -> list[UUID]:
         if error.code() is grpc.StatusCode.FAILED_PRECONDITION:
             raise OtherInstallation(f"the coordinator at {self._link.address}: {error.details()}") from error
-        if error.code() in LOST_SESSION:  # registered again since: these tasks are somebody else's now
+        if error.code() in LOST_SESSION:  # the session was replaced, so other workers have these tasks
             return [report.task.id for report in reports]
         if len(reports) > 1:
             return [id for report in reports for id in await self._report(identity, [report])]
         log.warning("report refused", task_id=str(reports[0].task.id), error=error.details())
-        if isinstance(reports[0].outcome, Complete | Suspended):  # it cannot be stored: say so instead
-            refused = Fail(f"its outcome was refused: {error.details()}", retry=False)
+        if isinstance(reports[0].outcome, Complete | Suspended):  # it cannot be stored, so fail the task
+            refused = Fail(f"the outcome was refused: {error.details()}", retry=False)
             return await self._report(identity, [reports[0]._replace(outcome=refused)])
         return [reports[0].task.id]
 
@@ -276,11 +276,11 @@ class CoordinatorSource:
             for (id, lease), percent, message in zip(held, percents, messages, strict=True)
         ]
         request = pb.ReportProgressRequest(worker_id=self._id, session=self._session, progress=items)
-        with suppress(grpc.aio.AioRpcError):  # a refusal means that it is no longer ours; the beat will tell
+        with suppress(grpc.aio.AioRpcError):  # refused if the task is lost, which the next beat reports
             await self._link.call("ReportProgress", request)
 
     async def logs(self, lines: Sequence[LogLine], ended: Sequence[UUID]) -> None:
-        """Older coordinators keep no logs; then nothing more is sent."""
+        """Send log lines, unless the coordinator is too old to store them."""
         for start in range(0, max(len(lines), 1) if self._keeps_logs else 0, LINES_PER_CALL):
             some, last = lines[start : start + LINES_PER_CALL], start + LINES_PER_CALL >= len(lines)
             request = pb.ReportLogsRequest(
@@ -291,12 +291,12 @@ class CoordinatorSource:
             )
             try:
                 await self._link.call("ReportLogs", request)
-            except grpc.aio.AioRpcError as error:  # a refusal: sending them again would not help
+            except grpc.aio.AioRpcError as error:  # refused, so a retry would not help
                 self._keeps_logs = error.code() is not grpc.StatusCode.UNIMPLEMENTED
-                log.debug("logs of tasks were refused", code=error.code().name)
+                log.debug("task logs refused", code=error.code().name)
 
     async def beat(self, leases: Sequence[int], usage: dict[str, Any], stats: list[dict[str, Any]]) -> Orders:
-        """`stats` stay here: the coordinator counts what is reported to it, once."""
+        """Send a heartbeat. `stats` are not sent, because the coordinator counts the reports itself."""
         self.orders.clear()
         self._out = set(leases)
         request = pb.HeartbeatRequest(
@@ -315,7 +315,7 @@ class CoordinatorSource:
         except grpc.aio.AioRpcError as error:
             if error.code() in LOST_SESSION:
                 return Orders(False, None, False, False, [], list(leases))
-            raise CoordinatorUnavailable(f"the beat was refused: {error.details()}") from error
+            raise CoordinatorUnavailable(f"the heartbeat was refused: {error.details()}") from error
         lost = set(answer.lost) & set(leases)
         return Orders(True, "active", answer.paused, answer.draining, list(answer.cancel), list(lost))
 
@@ -331,15 +331,15 @@ class CoordinatorSource:
         try:
             await self._link.call("UnregisterWorker", request)
         except (CoordinatorUnavailable, grpc.aio.AioRpcError) as error:
-            log.warning("could not unregister: no coordinator answered", error=str(error))
+            log.warning("cannot unregister", error=str(error))
         await self._link.close()
 
     def on_close(self, closing: Callable[[], Awaitable[None]]) -> None:
-        """Call this when the worker leaves, while its coordinator can still be asked."""
+        """Call `closing` when the worker leaves, while its coordinator is still reachable."""
         self._closing.append(closing)
 
 
 def source(addresses: list[str], settings: Settings) -> CoordinatorSource:
-    """Tasks from the coordinators at these addresses."""
+    """Return a source of tasks from the coordinators at these addresses."""
     use(settings)
     return CoordinatorSource(addresses, CoordinatorSettings.of(settings))

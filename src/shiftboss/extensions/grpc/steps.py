@@ -1,4 +1,4 @@
-"""Steps and streams of a worker without a database: they travel to its coordinator, many in one message."""
+"""Steps and streams of a worker without a database, which are sent to its coordinator in batches."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from shiftboss.model.codec import current
 from shiftboss.model.errors import DatabaseError
 from shiftboss.model.step import Loaded, Part, Step
 
-#: Bytes of one message, well below the smallest limit of a coordinator.
+#: Maximum bytes of one message, well below the smallest limit of a coordinator.
 MOST_BYTES = 1024 * 1024
 NOT_OURS = {*LOST_SESSION, grpc.StatusCode.PERMISSION_DENIED}
 Item = TypeVar("Item", Step, Part)
 
 
 class RemoteSteps:
-    """A `StepLink` to the coordinator that feeds this worker. `who` gives the worker's id and session."""
+    """A `StepLink` to the coordinator of this worker. `who` returns the worker's ID and session."""
 
     def __init__(self, link: Link, who: Callable[[], dict[str, str]]) -> None:
         self._link = link
@@ -59,12 +59,12 @@ class RemoteSteps:
         return stale
 
     async def ask(self, what: str, arguments: dict[str, Any]) -> Any:
-        """What an extension of the coordinator answers. Raises DatabaseError."""
+        """Return the answer of an extension of the coordinator. Raise DatabaseError if it is refused."""
         text = orjson.dumps(arguments, default=str).decode()
         request = pb.AskRequest(**self._who(), what=what, arguments_json=text)
         answer: pb.AskResponse | None = await self._call("Ask", request)
         if answer is None:
-            raise CoordinatorUnavailable("this worker has to register again")
+            raise CoordinatorUnavailable("the session of this worker is no longer valid")
         return orjson.loads(answer.answer_json)
 
     async def _sent(self, method: str, request: Any, items: Sequence[Item]) -> list[UUID]:
@@ -72,7 +72,7 @@ class RemoteSteps:
         return [item.task_id for item in items] if answer is None else [UUID(id) for id in answer.stale]
 
     async def _call(self, method: str, request: Any) -> Any:
-        """The answer; None if the session or a task is not this worker's any more."""
+        """Return the answer, or None if the worker has lost its session or the task."""
         try:
             return await self._link.call(method, request)
         except CoordinatorUnavailable as error:
@@ -80,7 +80,7 @@ class RemoteSteps:
         except grpc.aio.AioRpcError as error:
             if error.code() in NOT_OURS:
                 return None
-            # What the coordinator refuses now it refuses later as well: the values are at fault.
+            # The values are invalid, so a retry would be refused as well.
             raise DatabaseError(f"{method} was refused: {error.details()}", sqlstate="22000") from error
 
 

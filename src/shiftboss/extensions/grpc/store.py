@@ -1,4 +1,4 @@
-"""What a coordinator asks of the database for the many workers it speaks for: one method per SQL function."""
+"""The database calls of a coordinator, one method per SQL function."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ REPORT = (
 
 
 class Ended(NamedTuple):
-    """How one attempt of one worker ended, as `shiftboss.report` takes it."""
+    """The outcome of one attempt, as `shiftboss.report` expects it."""
 
     worker_id: str
     id: UUID
@@ -54,13 +54,13 @@ class Enrolled(NamedTuple):
 
 
 class Fleet:
-    """Sessions, batches of beats, assignments and reports, and how workers are."""
+    """Sessions of workers, and batches of heartbeats, assignments and reports."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
 
     async def enroll(self, member: Member, secret: bytes, former: bytes | None, fresh: timedelta) -> Enrolled:
-        """Join through a coordinator; with the secret of the former session, go on with it."""
+        """Register a worker. With the secret of its previous session, that session continues."""
         row = await self._db.fetch_one(
             "SELECT * FROM shiftboss.enroll(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
             [
@@ -87,7 +87,7 @@ class Fleet:
         return enrolled
 
     async def session(self, worker_id: str) -> Row | None:
-        """A worker's session: its secret, the worker's row, and the tasks it holds as (id, lease)."""
+        """Return the session of a worker: its secret, the worker's row and the tasks that it holds."""
         return await self._db.fetch_one(
             "SELECT s.secret, w.*, ARRAY(SELECT t.id FROM public.tasks t WHERE t.status = 'In Progress'"
             " AND t.worker_id = w.id ORDER BY t.lease) AS held_ids,"
@@ -98,7 +98,7 @@ class Fleet:
         )
 
     async def attach(self, worker_id: str, coordinator: str) -> None:
-        """Its stream is open at this coordinator."""
+        """Record that the worker's stream is open at this coordinator."""
         await self._db.execute(
             "UPDATE shiftboss.sessions SET coordinator = %s, attached_at = shiftboss.now()"
             " WHERE worker_id = %s",
@@ -106,7 +106,7 @@ class Fleet:
         )
 
     async def detach(self, coordinator: str, worker_id: str | None = None) -> None:
-        """No stream is open there any more, of one worker or of any."""
+        """Record that no stream of one worker, or of any, is open at this coordinator."""
         await self._db.execute(
             "UPDATE shiftboss.sessions SET coordinator = NULL WHERE coordinator = %(c)s"
             " AND (%(w)s::text IS NULL OR worker_id = %(w)s)",
@@ -114,21 +114,21 @@ class Fleet:
         )
 
     async def beats(self, beats: Sequence[dict[str, Any]]) -> dict[str, Orders]:
-        """Beats of many workers; the orders of each that is known."""
+        """Store the heartbeats of many workers and return the orders of each known worker."""
         rows = await self._db.fetch("SELECT * FROM shiftboss.beats(%s)", [Jsonb(list(beats))])
         return {row.pop("id"): Orders(known=True, **row) for row in rows}
 
     async def waiting(self, limit: int, marks: Mapping[int, datetime] | None = None) -> list[Row]:
-        """The head of each lane that may be worked on now."""
+        """Return the head of each lane that is not paused or at its limit."""
         lanes, times = (list(marks), list(marks.values())) if marks else (None, None)
         rows = await self._db.fetch(WAITING, [limit, lanes, times])
         for row in rows:
-            if row["requires"] is not None:  # PostgreSQL's numbers are longer than any of ours
+            if row["requires"] is not None:  # PostgreSQL's numbers may exceed 64 bits
                 row["requires"] = json.loads(row["requires"], parse_int=float)
         return rows
 
     async def assign_each(self, ids: Sequence[UUID], workers: Sequence[str]) -> list[tuple[str, Claimed]]:
-        """Give each task to its worker, as far as both still stand; their JSON stays text."""
+        """Assign each task to its worker if both are still available. Their JSON is not parsed."""
         async with (
             self._db.connection() as conn,
             conn.cursor(row_factory=args_row(_given), binary=True) as cursor,
@@ -138,7 +138,7 @@ class Fleet:
             return await cursor.fetchall()
 
     async def foreign_leases(self, worker_id: str, held: Sequence[tuple[UUID, int]]) -> list[UUID]:
-        """Those that somebody else holds by that very lease."""
+        """Return the tasks that another worker holds with that lease."""
         ids, leases = [id for id, _ in held], [lease for _, lease in held]
         row = await self._db.fetch_one(
             "SELECT shiftboss.foreign_leases(%s, %s, %s) AS ids", [worker_id, ids, leases]
@@ -146,7 +146,7 @@ class Fleet:
         return row["ids"] if row else []
 
     async def held_by(self, worker_id: str, held: Sequence[tuple[UUID, int]]) -> set[UUID]:
-        """Of these, the tasks that this worker holds by that lease now."""
+        """Return the tasks that this worker holds with that lease."""
         rows = await self._db.fetch(
             "SELECT t.id FROM unnest(%s::uuid[], %s::bigint[]) u (id, lease)"
             " JOIN public.tasks t ON t.id = ANY (ARRAY[u.id]) AND t.lease = u.lease"
@@ -158,14 +158,14 @@ class Fleet:
     async def work(
         self, queues: Sequence[str] | None, requires: Row | None, age: timedelta
     ) -> tuple[int, int]:
-        """How many tasks have been ready for that long, and how many run; up to 10,000 of each lane."""
+        """Return how many tasks have been ready for that long, up to 10,000 per lane, and how many run."""
         row = await self._db.fetch_one(
             "SELECT * FROM shiftboss.work_at_hand(%s, %s, %s)", [queues, requires, age]
         )
         return (int(row["ready"]), int(row["running"])) if row else (0, 0)
 
     async def attempted(self, worker_id: str, ids: Iterable[UUID]) -> list[UUID]:
-        """Those of these tasks that this worker holds, or was the last to hold."""
+        """Return the tasks that this worker holds, or was the last to hold."""
         rows = await self._db.fetch(
             "SELECT id FROM public.tasks WHERE id = ANY (%s) AND %s IN (worker_id, last_worker_id)",
             [list(ids), worker_id],
@@ -173,9 +173,9 @@ class Fleet:
         return [row["id"] for row in rows]
 
     async def report(self, ended: Sequence[Ended]) -> set[UUID]:
-        """End attempts of many workers and count them; the stale ids.
+        """End attempts of many workers, count them, and return the IDs of stale reports.
 
-        Raises TasksLocked when another session has locked some of the tasks; the others are ended.
+        Raise TasksLocked if another session has locked some of the tasks; the others are ended.
         """
 
         async def send(places: Sequence[int]) -> list[UUID]:
@@ -203,7 +203,7 @@ class Fleet:
     async def announce_coordinator(
         self, name: str, workers: int, figures: dict[str, Any], reasons: Mapping[int, tuple[str, str]]
     ) -> None:
-        """A sign of life, with figures, and why lanes wait that cannot be served now."""
+        """Store that a coordinator is alive, its statistics, and why lanes wait."""
         words = [reason for reason, _ in reasons.values()]
         details = [detail for _, detail in reasons.values()]
         await self._db.execute(
@@ -212,18 +212,18 @@ class Fleet:
         )
 
     async def withdraw_coordinator(self, name: str) -> None:
-        """It ends."""
+        """Delete a coordinator that stops."""
         await self._db.execute("SELECT shiftboss.withdraw_coordinator(%s)", [name])
 
     async def coordinators(self) -> list[Row]:
-        """Coordinators that gave a sign of life lately, with their figures."""
+        """Return the running coordinators with their statistics."""
         return await self._db.fetch(
             "SELECT * FROM shiftboss.coordinators WHERE seen_at > shiftboss.now() - interval '30 seconds'"
             " ORDER BY name"
         )
 
     async def standing(self, worker_ids: Sequence[str]) -> list[Row]:
-        """Whether each may be given tasks now."""
+        """Return whether each worker is paused, draining or unhealthy."""
         return await self._db.fetch(
             "SELECT w.id, w.paused, w.draining OR shiftboss.ending(w) AS draining, h.status"
             " FROM public.workers w JOIN shiftboss.worker_health h ON h.worker_id = w.id"
@@ -237,5 +237,5 @@ def _given(worker_id: str, *task: Any) -> tuple[str, Claimed]:
 
 
 def _array(words: Iterable[str]) -> str:
-    """An array of words that need no quotes, written out: the driver's dumper takes much longer for it."""
+    """Return an array literal of words that need no quotes, much faster than the driver does."""
     return "{" + ",".join(words) + "}"

@@ -1,4 +1,4 @@
-"""The AssignTask stream: free slots, acceptances and refusals come up, assignments go down."""
+"""The AssignTask stream: workers send free slots, acceptances and refusals, and receive assignments."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ AFTER_A_REFUSAL = timedelta(seconds=1)
 
 
 class Parts(NamedTuple):
-    """What the calls of one coordinator work with."""
+    """The objects that the calls of one coordinator share."""
 
     db: Database
     registry: Registry
@@ -47,7 +47,7 @@ class Streams:
 
     @answering
     async def serve(self, requests: Requests, context: Context) -> None:
-        """Until the worker hangs up, stops reading, breaks a rule, or opens another stream."""
+        """Serve until the worker disconnects, stops reading, breaks the protocol or opens another stream."""
         first = await self._first(requests)
         session = await self._registry.current(first.worker_id, first.session)
         if session.outbox is not None:
@@ -86,18 +86,18 @@ class Streams:
                 first: pb.AssignTaskRequest = readable(await anext(requests))
                 return first
         except (TimeoutError, StopAsyncIteration):
-            raise invalid("the stream's first message must name worker_id and session") from None
+            raise invalid("the first message of the stream must contain worker_id and session") from None
 
     async def _read(self, session: Session, first: pb.AssignTaskRequest, requests: Requests) -> None:
-        await self._hear(session, first)
+        await self._receive(session, first)
         async for request in requests:
             if not session.rate.allows():
                 raise TooFast(
-                    f"more than {self._settings.calls_per_second:g} messages a second; put more into each"
+                    f"more than {self._settings.calls_per_second:g} messages per second; send larger batches"
                 )
-            await self._hear(session, readable(request))
+            await self._receive(session, readable(request))
 
-    async def _hear(self, session: Session, request: pb.AssignTaskRequest) -> None:
+    async def _receive(self, session: Session, request: pb.AssignTaskRequest) -> None:
         ahead = int(codec.number(request.ahead, "ahead", 0, codec.MAX_AHEAD))
         if request.free_slots > session.profile.slots + ahead:
             raise invalid(
@@ -127,7 +127,7 @@ class Streams:
         raise Refused(grpc.StatusCode.ABORTED, outbox.closed)
 
     async def _close(self, session: Session, outbox: Outbox) -> None:
-        if session.outbox is not outbox:  # a newer stream took over
+        if session.outbox is not outbox:  # replaced by a newer stream
             return
         session.outbox = None
         session.free_slots = 0
@@ -136,6 +136,6 @@ class Streams:
             await self._db.family(Fleet).detach(self._name, session.worker_id)
 
     async def _unaccepted(self, session: Session) -> None:
-        """What a former stream handed out and nobody accepted goes elsewhere."""
+        """Return assignments of the previous stream that were not accepted to the queue."""
         held = session.drop(list(session.pending))
-        await self._dispatcher.put_back(held, "the stream broke before its worker accepted it")
+        await self._dispatcher.put_back(held, "the stream ended before its worker accepted it")

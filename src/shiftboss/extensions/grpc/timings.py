@@ -1,4 +1,4 @@
-"""How long the coordinator's work takes: reading what waits, deciding, handing out."""
+"""Measures how long a coordinator takes to read, schedule and assign tasks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def quantile(values: deque[float], share: float) -> float:
 
 @dataclass
 class Timings:
-    """Of the last thousand passes, in seconds; counts since the start."""
+    """Seconds of the last thousand passes, and counts since the start."""
 
     passes: int = 0
     assigned: int = 0

@@ -1,4 +1,4 @@
-"""The coordinator as a part of `shiftboss up`."""
+"""Starts the coordinator in `shiftboss up`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 async def start(up: Up) -> None:
-    """Serve on the configured port; where that is the default and taken, on any free one."""
+    """Serve on the configured port. If it is the default and in use, take any free one."""
     chosen = CoordinatorSettings.of(up.settings)
     if up.settings.source_of("coordinator.port") == "default" and not is_free(chosen.host, chosen.port):
         chosen = chosen.model_copy(update={"port": 0})

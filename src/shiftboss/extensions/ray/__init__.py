@@ -1,4 +1,4 @@
-"""Ray: handlers with `engine="ray"` run as Ray tasks, with the resources that they ask for."""
+"""Runs handlers with `engine="ray"` as Ray tasks with the resources that they request."""
 
 from shiftboss.extension import Extension
 

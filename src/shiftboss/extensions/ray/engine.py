@@ -1,4 +1,4 @@
-"""The engine: submits tasks to Ray, listens to them, and ends them there when they end here."""
+"""The Ray engine submits tasks to a cluster, receives their messages, and cancels them there."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def connect(address: str | None, settings: Settings) -> RayEngine:
 
 
 class _Run:
-    """One task in Ray."""
+    """A task that was submitted to Ray."""
 
     def __init__(self, needs: dict[str, float]) -> None:
         self.needs = needs
@@ -57,7 +57,7 @@ class _Run:
 
 
 class RayEngine:
-    """One connection to a Ray cluster, and the port that its tasks report to."""
+    """A connection to a Ray cluster, and the port to which its tasks connect."""
 
     name = "ray"
 
@@ -78,10 +78,10 @@ class RayEngine:
         self._db = db
         self._demands = {handler.name: demand(handler) for handler in handlers.of_engine(self.name)}
         if not self._demands:
-            log.warning("no task of this app has engine='ray': this worker will have nothing to do")
+            log.warning("no task of this app has engine='ray', so this worker will run no tasks")
         await asyncio.to_thread(self._connect)
         host = self._settings.host or ray.util.get_node_ip_address()
-        # Only Ray's nodes know the tokens; the port is where they are, which may be every interface.
+        # Listen on every interface, because nodes connect from outside. Each connection needs a token.
         self._server = await asyncio.start_server(
             self._accept, None, self._settings.port, limit=MOST_IN_FLIGHT
         )
@@ -96,14 +96,14 @@ class RayEngine:
             ray.init(chosen.address, runtime_env=chosen.runtime_env or None, log_to_driver=False)
         except (ConnectionError, RayError, ValueError, RuntimeError) as error:
             hint = "start one with `ray start --head`, or set ray.address to HOST:PORT of its head"
-            raise ConfigError(f"there is no Ray cluster at {chosen.address}: {error}", hint=hint) from error
+            raise ConfigError(f"cannot connect to Ray at {chosen.address}: {error}", hint=hint) from error
         self._call = ray.remote(remote.run)
 
     def room(self, held: int) -> int:
         return room(self._left(), self._demands.values()) - max(held - len(self._runs), 0)
 
     def _left(self) -> dict[str, float]:
-        """What was free at the last look, less what was submitted and has not begun, or has begun since."""
+        """Return the free resources of the last check, less those of tasks submitted or started since."""
         unseen = (one.needs for one in self._runs.values() if one.began is None or one.began >= self._looked)
         return less(self._free, unseen)
 
@@ -113,7 +113,7 @@ class RayEngine:
             for name, value in self._left().items()
             if name in ("CPU", "GPU", "memory")
         }
-        return f"ray: no room beside {len(self._runs)} tasks; free: {free}"
+        return f"ray: the cluster is full with {len(self._runs)} tasks; free: {free}"
 
     async def run(
         self, handler: Handler, task: Claimed, seconds: float | None, callbacks: Callbacks
@@ -129,7 +129,7 @@ class RayEngine:
                 await line.receive(task.lease)
                 return await outcome_of(line, task, callbacks)
         except BaseException as error:
-            # One that has ended by itself is left alone: Ray has crashed when such a task was cancelled.
+            # Do not cancel a task that has already ended: Ray has crashed in this case.
             if ref is not None and not isinstance(error, ChildDied):
                 asyncio.get_running_loop().run_in_executor(None, _cancel, ref)
             raise
@@ -148,7 +148,7 @@ class RayEngine:
         ).remote(*self._where, token)
 
     async def _begun(self, run: _Run, ref: Any) -> SocketLine:
-        """The line to the task once Ray has started it."""
+        """Return the connection to the task when Ray has started it."""
         end = asyncio.ensure_future(_ended(ref))
         try:
             waits: set[asyncio.Future[Any]] = {run.line, end}
@@ -164,14 +164,14 @@ class RayEngine:
             return line
         if not done:
             end.cancel()
-            raise Defer(f"Ray did not start it within {self._settings.start_seconds:g} s", 0.0)
+            raise Defer(f"Ray did not start the task within {self._settings.start_seconds:g} s", 0.0)
         reason = end.result()
         if isinstance(reason, MachineLost):
-            raise Defer("the node of Ray that was to run it is gone", 0.0)
-        raise Defer(f"Ray could not start it: {reason}", 5.0)
+            raise Defer("the Ray node was lost before the task started", 0.0)
+        raise Defer(f"Ray could not start the task: {reason}", 5.0)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """A task of Ray reports: it must know the token of one that was submitted."""
+        """Accept the connection of a Ray task that sends the token of a submitted task."""
         token = b""
         with suppress(asyncio.IncompleteReadError, ConnectionError, TimeoutError):
             token = await asyncio.wait_for(reader.readexactly(TOKEN), 30)
@@ -195,7 +195,7 @@ class RayEngine:
                     await self._grow()
                     grown = self._looked
             except Exception as error:
-                log.warning("cannot look at the Ray cluster", reason=str(error))
+                log.warning("cannot read the state of the Ray cluster", reason=str(error))
 
     async def _look(self) -> None:
         began = asyncio.get_running_loop().time()
@@ -203,7 +203,7 @@ class RayEngine:
         self._looked = began
 
     async def _grow(self) -> None:
-        """Ask the autoscaler for room for everything that runs and waits; nothing, if nothing does."""
+        """Request resources for all running and waiting tasks from the autoscaler."""
         from ray.autoscaler.sdk import request_resources
 
         bundles = [run.needs for run in self._runs.values()]
@@ -221,7 +221,7 @@ class RayEngine:
 
 
 async def _ended(ref: Any) -> Exception:
-    """Why a task ended in Ray, as an error of ours."""
+    """Return why a task ended in Ray, as one of our errors."""
     from shiftboss.extensions.ray.line import death
 
     try:

@@ -1,4 +1,4 @@
-"""The line to a task that runs in Ray, and what it means when it breaks."""
+"""The connection to a task that runs in Ray."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from ray.exceptions import NodeDiedError, WorkerCrashedError
 
 from shiftboss.worker.messages import ChildDied, MachineLost, framed, read
 
-#: How long to wait for Ray to say why a task ended whose line broke.
+#: How long to wait for Ray's reason after the connection to a task was lost.
 EXPLAIN_SECONDS: Final = 30.0
 
 
 class SocketLine:
-    """Messages of one task. `end` is why it ended in Ray, once it has."""
+    """The messages of one task. `end` is the reason why it ended in Ray."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
@@ -36,13 +36,13 @@ class SocketLine:
             raise await self._death() from None
 
     async def receive(self, lease: int) -> dict[str, Any]:
-        """The next message; raises when the line breaks or Ray says that the task is gone."""
+        """Return the next message, or raise the reason why the task ended."""
         reading = asyncio.ensure_future(read(self._reader))
         assert self.end is not None
         try:
             waits: set[asyncio.Future[Any]] = {reading, self.end}
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            if not reading.done():  # what it said last may still be on its way
+            if not reading.done():  # its last message may still be in transit
                 await asyncio.wait({reading}, timeout=1)
             if not reading.done():
                 raise await self._death()
@@ -55,16 +55,16 @@ class SocketLine:
     async def _death(self) -> Exception:
         assert self.end is not None
         done, _ = await asyncio.wait({self.end}, timeout=EXPLAIN_SECONDS)
-        return self.end.result() if done else MachineLost("the line to its node of Ray broke")
+        return self.end.result() if done else MachineLost("the connection to the Ray node was lost")
 
 
 def death(error: Exception | None) -> Exception:
-    """What the end of a Ray task without an answer means for ours."""
+    """Convert the end of a Ray task without an outcome to one of our errors."""
     if isinstance(error, NodeDiedError) or (isinstance(error, WorkerCrashedError) and "node" in str(error)):
-        return MachineLost(f"its node of Ray is gone: {_first_line(error)}")
+        return MachineLost(f"the Ray node was lost: {_first_line(error)}")
     if error is None:
-        return ChildDied("the process that ran it closed the line")
-    return ChildDied(f"the process that ran it died: {_first_line(error)}")
+        return ChildDied("the process of the task closed the connection")
+    return ChildDied(f"the process of the task died: {_first_line(error)}")
 
 
 def _first_line(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""What runs inside of Ray: one task, which speaks to the worker that submitted it."""
+"""The function that runs in Ray. It executes one task for the worker that submitted it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import socket
 
 
 def run(host: str, port: int, token: bytes) -> None:
-    """Connect to the worker, say which task this is, and run what it sends."""
+    """Connect to the worker, send the token of the task, and run the task that it returns."""
     from shiftboss.worker.child import serve
 
     with socket.create_connection((host, port), timeout=30) as line:

@@ -1,4 +1,4 @@
-"""How much of a Ray cluster is free, and how many tasks of ours that is."""
+"""Computes how many tasks fit into the free resources of a Ray cluster."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Resources = Mapping[str, float]
 
 
 def demand(handler: Handler) -> dict[str, float]:
-    """What one task takes, in Ray's words."""
+    """Return the resources of one task, with Ray's names."""
     asked = {
         "CPU": 1.0 if handler.cpus is None else handler.cpus,
         "GPU": handler.gpus,
@@ -23,7 +23,7 @@ def demand(handler: Handler) -> dict[str, float]:
 
 
 def less(free: Resources, taken: Iterable[Resources]) -> dict[str, float]:
-    """What is left when these have theirs."""
+    """Return the resources that are left after subtracting `taken`."""
     left = dict(free)
     for one in taken:
         for name, value in one.items():
@@ -32,15 +32,16 @@ def less(free: Resources, taken: Iterable[Resources]) -> dict[str, float]:
 
 
 def fitting(free: Resources, one: Resources) -> int:
-    """How many tasks of this demand fit."""
+    """Return how many tasks with this demand fit."""
     shares = [floor((free.get(name, 0.0) + 1e-6) / value) for name, value in one.items()]
     return max(min(shares, default=1000), 0)
 
 
 def room(free: Resources, demands: Iterable[Resources]) -> int:
-    """How many tasks to claim, whichever of these they turn out to be.
+    """Return how many tasks to claim, whatever their types are.
 
-    As many as of the largest kind fit. If only smaller ones do, one: a larger one waits in Ray's own queue.
+    This is the number of the largest tasks that fit. If only smaller ones fit, it is 1; a larger task then
+    waits in Ray's own queue.
     """
     counts = [fitting(free, one) for one in demands]
     return max(min(counts), min(max(counts), 1)) if counts else 0

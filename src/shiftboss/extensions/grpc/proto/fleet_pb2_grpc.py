@@ -110,106 +110,106 @@ class FleetServicer:
     """Missing associated documentation comment in .proto file."""
 
     def RegisterWorker(self, request, context):
-        """Join the fleet. INVALID_ARGUMENT: a field is wrong. FAILED_PRECONDITION: the protocol version is not spoken here.
-        ALREADY_EXISTS: another worker of this id is connected, or registered a moment ago.
+        """Registers a worker. INVALID_ARGUMENT: a field is invalid. FAILED_PRECONDITION: the protocol version is not supported.
+        ALREADY_EXISTS: another worker with this ID is connected, or registered very recently.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Heartbeat(self, request, context):
-        """Stay alive, and hear orders. Silence for longer than the lease loses every task that the worker holds.
+        """Extends the leases of a worker and returns orders. A worker without a heartbeat for longer than the lease loses its tasks.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AssignTask(self, request_iterator, context):
-        """Be given tasks. An assignment that is neither accepted nor refused in time is withdrawn; it spends no attempt.
-        A worker that let one lapse is given nothing until it speaks on the stream again (its free slots will do), and then
-        one task at a time until it accepts one.
+        """Assigns tasks. An assignment that is neither accepted nor refused in time is withdrawn without spending an attempt. After
+        that, the worker gets no tasks until it sends a message on the stream, for example its free slots, and then one task at a
+        time until it accepts one.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReportProgress(self, request, context):
-        """Show how far tasks are.
+        """Reports the progress of tasks.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReportCompletion(self, request, context):
-        """Tell how attempts ended. Safe to repeat until it is answered: each attempt ends once. PERMISSION_DENIED: one of the
-        tasks is another worker's; then nothing was changed.
+        """Reports the outcomes of attempts. The call can be repeated: each attempt ends once. PERMISSION_DENIED: one of the tasks
+        belongs to another worker; nothing was changed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def LoadSteps(self, request, context):
-        """What earlier attempts of tasks have done. Only of tasks that the worker holds.
+        """Returns the steps of earlier attempts, for tasks that the worker holds.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def StoreSteps(self, request, context):
-        """Keep the results of steps, of many tasks at once. Answered when they are durable. Safe to repeat: the first result of a
-        step stays. INVALID_ARGUMENT: one of them cannot be stored; then nothing was.
+        """Stores results of steps of one or more tasks, and returns when they are durable. The call can be repeated: the first
+        result of a step is kept. INVALID_ARGUMENT: one of them cannot be stored; nothing was stored.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AppendParts(self, request, context):
-        """Add to the streams of tasks, each task's parts in the order given. Safe to repeat if parts have a place.
+        """Appends parts to the streams of tasks, in the given order. The call can be repeated if the parts have a place.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SendEvent(self, request, context):
-        """Send an event to the tasks that wait for its key. Any holder of a worker's token may: no session is needed.
+        """Sends an event to the tasks that wait for its key. It needs the token of a worker, but no session.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Ask(self, request, context):
-        """Ask an extension of the coordinator something that needs the database, such as the admission of an AI call.
-        UNIMPLEMENTED: no extension here answers that.
+        """Sends a request to an extension of the coordinator that needs the database, such as the admission of an AI call.
+        UNIMPLEMENTED: no extension of this coordinator handles the request.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReportLogs(self, request, context):
-        """Tell what handlers logged, for the logs of their tasks. Optional; lines about tasks that are not held any more are kept
-        as well, those about tasks of other workers are left out.
+        """Reports log lines of handlers. Optional. Lines of tasks that the worker no longer holds are stored, too; lines of tasks
+        of other workers are ignored.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UnregisterWorker(self, request, context):
-        """Leave. Tasks still held go back to the queue and spend no attempt.
+        """Unregisters a worker. Its remaining tasks return to the queue without spending an attempt.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetWorkerHealth(self, request, context):
-        """How workers are, with their figures of today.
+        """Returns the health of workers and their statistics of today.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def EnqueueTask(self, request, context):
-        """Put one task into the queue. Needs the token of an operator; a worker's is refused. INVALID_ARGUMENT: the arguments do not
-        fit the schema that workers published for its type, or no worker knows the type and the fleet is strict.
+        """Enqueues one task. It needs the token of an operator; that of a worker is refused. INVALID_ARGUMENT: the arguments do not
+        match the published schema of the task type, or the type is unknown and tasks.strict is set.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -1,9 +1,9 @@
--- The coordinator's side of the queue: the same rules as for a worker with a connection of its own, but for many workers
--- in one call, since one process speaks for hundreds of them.
+-- The queue functions for coordinators. They follow the same rules as those for a worker with its own connection, but one call
+-- covers many workers, because one coordinator serves hundreds of them.
 
--- A worker joins through a coordinator. With the secret of its session it goes on, and keeps what it holds; without, it
--- is a new start. `taken`: another worker of this id is connected and beating, or registered a moment ago and had no time for
--- either yet; nothing was changed.
+-- Register a worker through a coordinator. With the secret of its previous session, the worker resumes it and keeps its tasks;
+-- otherwise it starts a new one. `taken` means that another worker with this ID is connected, or registered very recently, and
+-- that nothing was changed.
 CREATE OR REPLACE FUNCTION shiftboss.enroll(p_worker text, p_secret bytea, p_former bytea, p_fresh interval, p_queues text[],
     p_capabilities jsonb, p_resource_limits jsonb, p_region text, p_host text, p_pid int, p_version text,
     p_incarnation uuid, p_lease_time interval, p_metadata jsonb)
@@ -38,9 +38,9 @@ BEGIN
     RETURN NEXT;
 END $$;
 
--- Beats of many workers: [{"id", "session", "leases": [..], "given": [..], "usage": {..}}]. The rules are those of
--- shiftboss.beat; `given` are the leases that the coordinator believes to be the worker's, for it to hear which are lost. A
--- worker that is not in the answer is unknown, or another one by now: `session` is its secret, in hexadecimal digits.
+-- Store the heartbeats of many workers: [{"id", "session", "leases": [..], "given": [..], "usage": {..}}]. The rules are those
+-- of shiftboss.beat. `given` are the leases that the coordinator has assigned to the worker; lost ones are returned. `session` is
+-- the secret in hexadecimal digits. A worker that is missing from the result is unknown or has been replaced.
 CREATE OR REPLACE FUNCTION shiftboss.beats(p_beats jsonb)
 RETURNS TABLE (id text, status text, paused boolean, draining boolean, cancel bigint[], lost bigint[]) LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
@@ -76,8 +76,8 @@ BEGIN
             FROM public.tasks t WHERE t.status = 'In Progress' AND t.worker_id = b.id) h ON true;
 END $$;
 
--- The head of every lane that may be worked on now, one row a lane: what the scheduler decides on. Bounded by p_limit a
--- lane, and by the lane's limits. The marks are those of shiftboss.claim.
+-- Return the head of every lane that is not paused, one row per lane, as input of the scheduler. Each head has at most p_limit
+-- tasks and respects the limits of the lane. The marks are those of shiftboss.claim.
 CREATE OR REPLACE FUNCTION shiftboss.waiting(p_limit int, p_mark_lanes bigint[] DEFAULT NULL, p_mark_times timestamptz[] DEFAULT NULL)
 RETURNS TABLE (lane bigint, queue text, task_type text, priority smallint, tenant text, weight real, requires jsonb,
     ids uuid[], regions text[], last_ready timestamptz)
@@ -103,9 +103,9 @@ LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     WHERE h.ids IS NOT NULL
 $$;
 
--- Give each task to its worker, as far as both still stand: shiftboss.assign for many workers in one call.
--- The rows are locked by their ids alone and then written by their places: with more to go by, a plan made while the
--- statistics were old compared every waiting task with every chosen one.
+-- Assign each task to its worker if both are still available: shiftboss.assign for many workers in one call. The rows are locked
+-- by ID only and then updated by ctid. With more conditions, a plan made from old statistics compared every waiting task with
+-- every chosen one.
 CREATE OR REPLACE FUNCTION shiftboss.assign_each(p_ids uuid[], p_workers text[])
 RETURNS TABLE (worker_id text, task shiftboss.claimed_task)
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
@@ -149,7 +149,7 @@ BEGIN
     END IF;
 END $$;
 
--- assign_each as coordinators of version 0.1 call it; it goes with the next version.
+-- The form of assign_each that coordinators of version 0.1 call. It will be removed in the next version.
 CREATE OR REPLACE FUNCTION shiftboss.assign_many(p_ids uuid[], p_workers text[])
 RETURNS TABLE (worker_id text, id uuid, lease bigint, task_type text, params text, attempt int, max_attempts smallint,
     queue text, priority smallint, tenant text, timeout interval, deadline timestamptz, created_at timestamptz,
@@ -160,18 +160,17 @@ LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     FROM shiftboss.assign_each(p_ids, p_workers) a CROSS JOIN LATERAL (SELECT (a.task).*) t
 $$;
 
--- Of these, the tasks that somebody else holds by that very lease: a report on one is refused.
+-- Return the tasks that another worker holds with the given lease. Reports about them are refused.
 CREATE OR REPLACE FUNCTION shiftboss.foreign_leases(p_worker text, p_ids uuid[], p_leases bigint[]) RETURNS uuid[]
 LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     SELECT coalesce(array_agg(t.id), '{}') FROM unnest(p_ids, p_leases) u (id, lease)
     JOIN public.tasks t ON t.id = ANY (ARRAY[u.id]) AND t.lease = u.lease AND t.worker_id IS DISTINCT FROM p_worker
 $$;
 
--- How attempts of many workers ended, and the statistics of it, in one transaction: what is counted is what counts.
--- Outcomes: completed, failed, timeout, crashed, postponed, cancelled, suspended; p_texts holds result, error, reason or waits.
--- Returns the stale ids.
--- A report that is repeated because its answer got lost is not stale, and changes nothing.
--- A lease is one worker's forever; whether it is the reporter's, shiftboss.foreign_leases has told before.
+-- Store the outcomes of attempts of many workers and their statistics in one transaction. Outcomes are completed, failed, timeout,
+-- crashed, postponed, cancelled and suspended; p_texts contains the result, error, reason or waits. Returns the IDs of stale
+-- reports. A repeated report is not stale and changes nothing. A lease never changes its worker; callers check with
+-- shiftboss.foreign_leases that it belongs to the reporter.
 CREATE OR REPLACE FUNCTION shiftboss.report(p_workers text[], p_ids uuid[], p_leases bigint[], p_outcomes text[],
     p_texts text[], p_seconds double precision[], p_delays double precision[], p_final boolean[]) RETURNS uuid[]
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
@@ -183,14 +182,14 @@ BEGIN
     IF 'completed' = ALL (p_outcomes) THEN
         PERFORM shiftboss.complete(p_ids, p_leases, p_texts::jsonb[]);
     ELSE
-        -- What the parts will lock one by one, in the order that everybody keeps: tasks, their dependants, limits.
+        -- Lock everything up front in the common order (tasks, dependants, limits) to avoid deadlocks.
         PERFORM shiftboss.lock_down(p_ids);
         PERFORM shiftboss.lock_limits(p_ids);
         FOR d IN
             SELECT CASE WHEN u.outcome IN ('timeout', 'crashed') THEN 'failed' ELSE u.outcome END AS kind, array_agg(u.id) AS ids,
                 array_agg(u.lease) AS leases, array_agg(u.outcome) AS outcomes, array_agg(u.text) AS texts,
                 array_agg(make_interval(secs => u.delay)) AS delays, array_agg(NOT u.final) AS retry,
-                -- zero is what a worker says that leaves the pause to the task's backoff
+                -- zero means that the backoff of the task applies
                 array_agg(CASE WHEN u.delay > 0 THEN make_interval(secs => u.delay) END) AS pauses
             FROM unnest(p_ids, p_leases, p_outcomes, p_texts, p_delays, p_final) u (id, lease, outcome, text, delay, final)
             GROUP BY 1
@@ -208,8 +207,8 @@ BEGIN
         ELSE shiftboss.unheard(p_workers, p_ids, p_leases, p_outcomes) END;
 END $$;
 
--- Put the attempts that this very transaction ended into the statistics; how many it ended. Rows that it wrote carry its
--- number: a report that comes twice finds its rows written by an earlier one, and counts nothing.
+-- Add the attempts that this transaction ended to the statistics and return their number. Its rows are recognised by xmin, so a
+-- repeated report, whose rows were written by an earlier transaction, counts nothing.
 CREATE OR REPLACE FUNCTION shiftboss.count_ended(p_ids uuid[], p_leases bigint[], p_outcomes text[], p_seconds double precision[])
 RETURNS int LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off
 SET search_path = pg_catalog, pg_temp AS $$
@@ -244,7 +243,7 @@ BEGIN
     RETURN v_ended;
 END $$;
 
--- Of these attempts, those that did not end by such a report of their own worker.
+-- Return the attempts that did not end with this outcome reported by their own worker.
 CREATE OR REPLACE FUNCTION shiftboss.unheard(p_workers text[], p_ids uuid[], p_leases bigint[], p_outcomes text[]) RETURNS uuid[]
 LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     SELECT coalesce(array_agg(u.id), '{}') FROM unnest(p_workers, p_ids, p_leases, p_outcomes) u (worker, id, lease, outcome)
@@ -255,7 +254,7 @@ LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
                 ELSE a.outcome = u.outcome END)
 $$;
 
--- A coordinator's sign of life: its figures, and what its scheduler found about lanes that it cannot serve now.
+-- Store that a coordinator is alive, its statistics, and why its scheduler cannot serve some lanes.
 CREATE OR REPLACE FUNCTION shiftboss.announce_coordinator(p_name text, p_pid int, p_workers int, p_figures jsonb,
     p_lanes bigint[], p_reasons text[], p_details text[]) RETURNS void LANGUAGE sql
 SET search_path = pg_catalog, pg_temp AS $$

@@ -1,6 +1,6 @@
--- What an autoscaler outside needs to know: tasks that have been ready for p_age, and tasks that run. Suspended, delayed and
--- paused ones are no work for a new worker. p_requires: only tasks that require all of this. Of each lane at most 10,000 are
--- counted, so that a backlog of millions costs no more.
+-- Count the tasks that have been ready for p_age and the running tasks, for an external autoscaler. Suspended, delayed and paused
+-- tasks are not counted. With p_requires, only tasks with these requirements are counted. At most 10,000 tasks per lane are
+-- counted, which bounds the cost.
 CREATE OR REPLACE FUNCTION shiftboss.work_at_hand(p_queues text[] DEFAULT NULL, p_requires jsonb DEFAULT NULL,
     p_age interval DEFAULT '0') RETURNS TABLE (ready bigint, running bigint) LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
