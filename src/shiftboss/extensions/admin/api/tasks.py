@@ -278,7 +278,7 @@ async def retry(
     start: Annotated[str | None, Query(alias="from", max_length=600, pattern=NO_NUL)] = None,
     restart: bool = False,
 ) -> TaskDetail:
-    """Retry a failed or cancelled task. Steps keep their results: all, those before `from`, or none (`restart`)."""
+    """Retry a failed or cancelled task with its step results, those before `from`, or none (`restart`)."""
     await admin.commands.retry_tasks(who, [id], start, restart=restart)
     return await _detail(admin, id)
 
