@@ -14,6 +14,7 @@ import pytest
 from shiftboss import App, Context
 from shiftboss.db import Database
 from shiftboss.extensions.ai import AI
+from shiftboss.extensions.ai.errors import Exhausted
 from shiftboss.model.errors import Defer
 
 from .conftest import ProtocolServer
@@ -107,8 +108,14 @@ async def test_a_call_that_no_day_can_pay_says_so(
 ) -> None:
     await db.ai.set_ai_limit("tenant", "poor", daily_budget=0.0001)
     async with await AI.open(make_settings("openai"), db) as ai:
-        with pytest.raises(Defer, match=r"exceeds the daily budget of tenant poor, \$0.0001"):
+        with pytest.raises(Exhausted, match=r"exceeds the daily budget of tenant poor, \$0.0001"):
             await ai.complete("x", tenant="poor")
+        await db.ai.set_ai_limit("tenant", "poor", daily_budget=0)
+        with pytest.raises(Defer, match="budget of tenant poor is spent"):
+            await ai.complete("x", tenant="poor")
+    async with await AI.open(make_settings("openai", daily_budget=0.0001)) as ai:
+        with pytest.raises(Exhausted, match=r"exceeds the daily budget of provider openai, \$0.0001"):
+            await ai.complete("x")
     assert server.requests() == []
 
 
@@ -143,13 +150,60 @@ async def test_a_handler_asks_for_its_tenant_and_why_tells(
         await eventually(waits, timeout=20)
         [reason] = [each for each in await db.tasks.why(second.id) if "budget" in each.reason]
         task = await db.tasks.get(second.id)
+        await db.ai.set_ai_limit("tenant", "acme", daily_budget=0.02)
+        assert await second.result(timeout=30) == "A summary.", "a raised budget releases its tasks"
     assert reason.reason == "the budget of tenant acme is spent until 00:00 UTC"
-    assert reason.advice == "shiftboss ai limits shows what may be spent"
+    assert reason.advice == "wait, or raise it: shiftboss ai limit tenant acme --daily-budget …"
     assert task is not None
     assert (task["status"], task["attempts"]) == ("Queued", 0), "no attempt is spent"
     [call] = await db.ai.calls(task_id=first.id)
     assert (call["tenant"], call["task_type"]) == ("acme", "shop.summarise")
     await app.close()
+
+
+@pytest.mark.parametrize(
+    ("change", "released"),
+    [
+        (
+            "SELECT shiftboss.set_ai_limit('tenant', 'a_b', 9)",
+            {"budget of a_b", "limit of a_b", "call of a_b"},
+        ),
+        (
+            "DELETE FROM shiftboss.ai_limits WHERE name = 'a_b'",
+            {"budget of a_b", "limit of a_b", "call of a_b"},
+        ),
+        (
+            "SELECT shiftboss.set_ai_limit('tenant', '*', 9)",
+            {"budget of a_b", "limit of a_b", "call of a_b", "budget of axb"},
+        ),
+        ("SELECT shiftboss.set_ai_limit('key', 'a_b', 9)", set()),
+        ("UPDATE shiftboss.ai_providers SET daily_budget = 9", {"budget of openai"}),
+        ("UPDATE shiftboss.ai_providers SET failures = 1, daily_budget = 1", set()),
+    ],
+)
+async def test_a_changed_limit_releases_exactly_its_tasks(
+    db: Database, change: str, released: set[str]
+) -> None:
+    reasons = {
+        "budget of a_b": "the budget of tenant a_b is spent until 00:00 UTC",
+        "limit of a_b": "tenant a_b has reached its limit (2 requests per minute)",
+        "call of a_b": "a call of about $0.0040 exceeds the daily budget of tenant a_b, $0.001",
+        "budget of axb": "the budget of tenant axb is spent until 00:00 UTC",
+        "budget of openai": "the budget of provider openai is spent until 00:00 UTC",
+        "another reason": "waiting for tenant a_b",
+    }
+    await db.ai.set_ai_limit("tenant", "a_b", daily_budget=1)
+    await db.execute("INSERT INTO shiftboss.ai_providers (provider, daily_budget) VALUES ('openai', 1)")
+    for name, reason in reasons.items():
+        await db.execute(
+            "INSERT INTO tasks (task_type, run_at, wait_reason) VALUES (%s, now() + interval '1 day', %s)",
+            [name, reason],
+        )
+    await db.execute(change)
+    due = await db.fetch(
+        "SELECT task_type FROM tasks WHERE run_at <= shiftboss.now() AND wait_reason IS NULL"
+    )
+    assert {row["task_type"] for row in due} == released
 
 
 @pytest.mark.usefixtures("environment")

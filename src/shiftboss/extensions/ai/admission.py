@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 from uuid import UUID, uuid4
 
-from shiftboss.extensions.ai.errors import Held, Unadmitted
+from shiftboss.extensions.ai.errors import Held, TooCostly, Unadmitted
 from shiftboss.extensions.ai.protocol import Origin, Usage
 from shiftboss.extensions.ai.secrets import redact
 from shiftboss.extensions.ai.settings import BreakerSettings, ProviderSettings
@@ -143,6 +144,11 @@ class ProcessAdmissions:
 
     def _refuse_over_budget(self, now: float, cost: float) -> None:
         budget = self._settings.daily_budget
+        if budget and cost > budget:
+            whose = f"provider {self._provider}, ${budget:g}"
+            raise TooCostly(
+                self._provider, f"a call of about ${cost:.4f} exceeds the daily budget of {whose}"
+            )
         if budget is not None and self._spent_by(now) + self._reserved + cost > budget:
             reason = f"the budget of provider {self._provider} is spent until 00:00 UTC"
             self._refuse(reason, DAY - now % DAY)
@@ -180,6 +186,9 @@ class FleetAdmissions:
     async def admit(self, call: Call) -> Ticket:
         admission = await self._ask(call)
         if not admission.admitted:
+            # A coordinator sends infinity as null.
+            if admission.wait_seconds is None or math.isinf(admission.wait_seconds):
+                raise TooCostly(self._provider, admission.reason)
             raise Held(self._provider, admission.reason, admission.wait_seconds)
         return Ticket(call)
 

@@ -105,6 +105,12 @@ class Held(ProviderError):
         self.seconds = seconds
 
 
+class TooCostly(ProviderError):
+    """The call costs more than a whole daily budget, so waiting does not help."""
+
+    of_request = True
+
+
 class Limited(Held):
     """The provider answered with 429, "too many requests"."""
 

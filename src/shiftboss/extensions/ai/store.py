@@ -16,11 +16,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """Whether a call may be made; if not, the `reason` and the seconds to wait."""
+    """Whether a call may be made; if not, the `reason` and the seconds to wait.
+
+    They are None or infinity if waiting does not help.
+    """
 
     admitted: bool
     reason: str = ""
-    wait_seconds: float = 0.0
+    wait_seconds: float | None = 0.0
 
 
 class AIEngine:

@@ -230,6 +230,25 @@ SET search_path = pg_catalog, pg_temp AS $$
         FROM old o WHERE EXISTS (SELECT FROM public.workers w WHERE w.id = o.worker_id) GROUP BY 1, 2, 3) x
 $$;
 
+-- Make deferred tasks due now whose reason matches one of these LIKE patterns. Returns their number.
+CREATE OR REPLACE FUNCTION shiftboss.release_deferred(p_reasons text[]) RETURNS int LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp SET jit = off AS $$
+DECLARE
+    v_now timestamptz := shiftboss.now();
+    v_queues text[];
+BEGIN
+    WITH waiting AS (
+        SELECT t.id FROM public.tasks t
+        WHERE t.status = 'Queued' AND t.hold IS NULL AND t.run_at > v_now AND t.wait_reason LIKE ANY (p_reasons)
+        ORDER BY t.id FOR UPDATE SKIP LOCKED
+    ), due AS (
+        UPDATE public.tasks t SET run_at = v_now, wait_reason = NULL, updated_at = v_now
+        FROM waiting w WHERE t.id = w.id RETURNING t.queue
+    ) SELECT array_agg(queue) INTO v_queues FROM due;
+    PERFORM shiftboss.wake(v_queues);
+    RETURN coalesce(cardinality(v_queues), 0);
+END $$;
+
 -- Explain why a task waits: one row per reason, with advice. For a task that does not wait, one row with its status.
 -- Checks holds, the start time, pauses, limits, versions and workers in turn. Without any other reason, the task is
 -- behind older tasks.
@@ -296,9 +315,12 @@ BEGIN
         detail := format('due at %s, in %s', coalesce(t.run_at, t.created_at),
             date_trunc('second', coalesce(t.run_at, t.created_at) - v_now));
         advice := CASE
-            WHEN t.wait_reason ~ '^the (budget|rate) of (tenant|task type|key) '
-                THEN 'shiftboss ai limits shows what may be spent'
-            WHEN t.wait_reason ~ '^(provider|budget|rate|the budget of provider|a call of about) '
+            WHEN t.wait_reason ~ '^the budget of (tenant|task type|key) ' THEN (
+                SELECT format('wait, or raise it: shiftboss ai limit %s %s --daily-budget …', replace(m[1], ' ', '_'),
+                    CASE WHEN m[2] ~ '^[[:alnum:]_.:/@][[:alnum:]_.:/@-]*$' THEN m[2]
+                         ELSE '''' || replace(m[2], '''', '''\''''') || '''' END)
+                FROM regexp_match(t.wait_reason, '^the budget of (tenant|task type|key) (.*) is spent until') m)
+            WHEN t.wait_reason ~ '^(provider|budget|rate|the budget of provider) '
                 THEN 'shiftboss providers shows the circuit, the budget and the limits'
             WHEN t.wait_reason = 'limit reached'
                 THEN (SELECT 'wait, or raise it: ' || shiftboss.raise_limit_command(x, 'rate')

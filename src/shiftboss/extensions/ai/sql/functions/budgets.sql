@@ -28,6 +28,26 @@ BEGIN
         tokens_per_minute = excluded.tokens_per_minute, updated_at = excluded.updated_at;
 END $$;
 
+-- Release the tasks that a limit has deferred: they are checked against the new figures at once, not at midnight.
+CREATE OR REPLACE FUNCTION shiftboss.ai_limit_changed() RETURNS trigger LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v_row   jsonb := to_jsonb(coalesce(NEW, OLD));
+    v_whose text := replace(coalesce(v_row ->> 'scope', 'provider'), '_', ' ') || ' ' || CASE
+        WHEN v_row ->> 'name' = '*' THEN '%'
+        ELSE regexp_replace(coalesce(v_row ->> 'name', v_row ->> 'provider'), '([\\%_])', '\\\1', 'g') END;
+BEGIN
+    PERFORM shiftboss.release_deferred(ARRAY[
+        'the budget of ' || v_whose || ' is spent until %',
+        'a call of about % exceeds the daily budget of ' || v_whose || ', %',
+        v_whose || ' has reached its limit (%']);
+    RETURN NULL;
+END $$;
+CREATE OR REPLACE TRIGGER ai_limit_changed AFTER INSERT OR UPDATE OR DELETE ON shiftboss.ai_limits
+    FOR EACH ROW EXECUTE FUNCTION shiftboss.ai_limit_changed();
+CREATE OR REPLACE TRIGGER ai_budget_changed AFTER UPDATE OF daily_budget ON shiftboss.ai_providers
+    FOR EACH ROW WHEN (OLD.daily_budget IS DISTINCT FROM NEW.daily_budget) EXECUTE FUNCTION shiftboss.ai_limit_changed();
+
 -- Seconds until a call of p_need tokens fits into the limits per minute of this provider, tenant, task type or key; 0 if it
 -- fits now. A call that exceeds the limit on its own is admitted when no other call counts, or it would wait permanently.
 CREATE OR REPLACE FUNCTION shiftboss.ai_minute_wait(
@@ -75,16 +95,22 @@ BEGIN
     RETURN coalesce(v_spent, 0) + coalesce(v_open, 0);
 END $$;
 
--- The reason why the budget does not allow a call of this cost today; NULL if it does.
+-- The reason why the budget does not allow a call of this cost today; NULL if it does. A budget of 0 counts as spent.
 CREATE OR REPLACE FUNCTION shiftboss.ai_over_budget(
     p_scope text, p_name text, p_budget numeric, p_cost numeric, p_now timestamptz
 ) RETURNS text LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT CASE
         WHEN p_budget IS NULL OR p_cost = 0 THEN NULL
-        WHEN p_cost > p_budget THEN format('a call of about $%s exceeds the daily budget of %s %s, $%s',
+        WHEN p_cost > p_budget AND p_budget > 0 THEN format('a call of about $%s exceeds the daily budget of %s %s, $%s',
             round(p_cost, 4), replace(p_scope, '_', ' '), p_name, trim_scale(p_budget))
         WHEN shiftboss.ai_spent(p_scope, p_name, p_now) + p_cost > p_budget
             THEN format('the budget of %s %s is spent until 00:00 UTC', replace(p_scope, '_', ' '), p_name) END
+$$;
+
+-- Seconds that a call has to wait for its budget: infinity if it costs more than a whole day may.
+CREATE OR REPLACE FUNCTION shiftboss.ai_budget_wait(p_budget numeric, p_cost numeric, p_now timestamptz) RETURNS double precision
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT CASE WHEN p_cost > p_budget AND p_budget > 0 THEN 'infinity' ELSE shiftboss.ai_until_midnight(p_now) END
 $$;
 
 -- The reason why this tenant, task type or key may not call now, and for how long; no row if it may. Locks its spend until
@@ -105,7 +131,7 @@ BEGIN
     ON CONFLICT (scope, name, day) DO UPDATE SET calls = s.calls;
     reason := shiftboss.ai_over_budget(p_scope, p_name, v_limit.daily_budget, p_cost, p_now);
     IF reason IS NOT NULL THEN
-        wait_seconds := shiftboss.ai_until_midnight(p_now);
+        wait_seconds := shiftboss.ai_budget_wait(v_limit.daily_budget, p_cost, p_now);
         RETURN NEXT;
         RETURN;
     END IF;

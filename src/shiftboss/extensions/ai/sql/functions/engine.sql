@@ -37,8 +37,8 @@ BEGIN
         wait_seconds := extract(epoch FROM p.held_until - p_now);
     ELSE
         reason := shiftboss.ai_over_budget('provider', p.provider, p.daily_budget, p_cost, p_now);
-        wait_seconds := CASE WHEN reason IS NOT NULL THEN shiftboss.ai_until_midnight(p_now) ELSE shiftboss.ai_minute_wait(
-            'provider', p.provider, p.requests_per_minute, p.tokens_per_minute, p_tokens, p_now) END;
+        wait_seconds := CASE WHEN reason IS NOT NULL
+            THEN shiftboss.ai_budget_wait(p.daily_budget, p_cost, p_now) ELSE shiftboss.ai_minute_wait('provider', p.provider, p.requests_per_minute, p.tokens_per_minute, p_tokens, p_now) END;
         reason := coalesce(reason, CASE WHEN wait_seconds > 0 THEN 'rate limited' END);
     END IF;
     IF reason IS NOT NULL THEN
@@ -47,7 +47,7 @@ BEGIN
 END $$;
 
 -- Admit a call and reserve its estimated cost. Returns the id of the call, or the reason for the refusal and the seconds to
--- wait. The caller chooses the id; admitting the same id again has no effect. The reservation counts as spent until
+-- wait (infinity for a call that costs more than a whole daily budget). The caller chooses the id; admitting the same id again has no effect. The reservation counts as spent until
 -- settle_call records the real cost.
 CREATE OR REPLACE FUNCTION shiftboss.admit_call(
     p_call_id uuid, p_provider text, p_model text, p_kind text, p_task_type text, p_tokens int, p_cost numeric,
