@@ -28,7 +28,7 @@ def logs(
 ) -> None:
     """Show the log of a task, oldest line first: time, level, attempt, step, logger and message.
 
-    Example: shiftboss logs 0199d3c2 --follow
+    Example: shiftboss logs 0199d3c2-5b1e --follow
     """
     with suppress(KeyboardInterrupt):
         asyncio.run(_show(id, follow, logging.getLevelNamesMapping()[level.upper()], as_json))
@@ -40,8 +40,16 @@ async def _show(prefix: str, follow: bool, level: int, as_json: bool) -> None:
     async with await Database.open() as db:
         id = (await task_ids(db, [prefix]))[0]
         lines = db.logs.follow(id, level=level) if follow else _stored(db, id, level)
+        empty = True
         async for row in lines:
+            empty = False
             say_json(row, line=True) if as_json else _print(row)
+    if empty:
+        typer.echo(f"note: task {id} has logged nothing at level {_name(level)} or above", err=True)
+
+
+def _name(level: int) -> str:
+    return logging.getLevelName(level).lower()
 
 
 async def _stored(db: Database, id: Any, level: int) -> Any:

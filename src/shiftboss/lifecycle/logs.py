@@ -12,7 +12,18 @@ import orjson
 from shiftboss.log import Event
 
 # Libraries that log every request at level `info`.
-CHATTY = ("httpx", "httpcore", "openai", "grpc", "urllib3", "uvicorn", "asyncio", "wordllama")
+CHATTY = (
+    "httpx",
+    "httpx2",
+    "httpcore",
+    "httpcore2",
+    "openai",
+    "grpc",
+    "urllib3",
+    "uvicorn",
+    "asyncio",
+    "wordllama",
+)
 COLORS = {"debug": "2", "info": "32", "warning": "33", "error": "31", "critical": "31"}
 
 
@@ -70,18 +81,22 @@ class Readable(_Format):
 def configured_level() -> str | None:
     """Return the level that `configure_logs` set in this process, or None if it was not called."""
     root = logging.getLogger()
-    ours = any(isinstance(one, _Stderr) for one in root.handlers)
-    return logging.getLevelName(root.level).lower() if ours else None
+    ours = next((one for one in root.handlers if isinstance(one, _Stderr)), None)
+    return None if ours is None else logging.getLevelName(ours.level).lower()
 
 
 def configure_logs(level: str = "info", **bound: Any) -> None:
-    """Set up logging for a command of Shiftboss. The fields in `bound` are added to every line."""
+    """Set up logging for a command of Shiftboss. The fields in `bound` are added to every line.
+
+    `level` applies to stderr. The root logger passes `info` in any case, for the logs that tasks keep.
+    """
     handler = _Stderr()
+    handler.setLevel(level.upper())
     handler.setFormatter(Readable(bound) if sys.stderr.isatty() else JsonLines(bound))
     root = logging.getLogger()
     for former in [one for one in root.handlers if isinstance(one, _Stderr)]:
         root.removeHandler(former)
     root.addHandler(handler)
-    root.setLevel(level.upper())
+    root.setLevel(min(handler.level, logging.INFO))
     for name in CHATTY:
-        logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
+        logging.getLogger(name).setLevel(max(logging.WARNING, handler.level))
