@@ -6,8 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from shiftboss.app import App, Handle, chain, group
-    from shiftboss.model.errors import Defer, GiveUp, Retry
-    from shiftboss.model.step import StepRetry
+    from shiftboss.model.errors import (
+        Defer,
+        GiveUp,
+        ResultTimeout,
+        Retry,
+        TaskCancelled,
+        TaskFailed,
+        WaitTimeout,
+    )
+    from shiftboss.model.step import StepRetry, StepTerms
     from shiftboss.worker.batches import Batch
     from shiftboss.worker.blocking import SyncContext
     from shiftboss.worker.context import Context
@@ -16,8 +24,9 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
-    "App", "Batch", "Context", "Defer", "GiveUp", "Handle", "Retry", "StepRetry", "SyncContext",
-    "__version__", "chain", "group", "inject", "step",
+    "App", "Batch", "Context", "Defer", "GiveUp", "Handle", "ResultTimeout", "Retry", "StepRetry",
+    "StepTerms", "SyncContext", "TaskCancelled", "TaskFailed", "WaitTimeout", "__version__", "chain",
+    "group", "inject", "step",
 ]  # fmt: skip
 
 _HOMES = {
@@ -30,11 +39,20 @@ _HOMES = {
     "inject": "shiftboss.worker.middleware",
     "Defer": "shiftboss.model.errors",
     "GiveUp": "shiftboss.model.errors",
+    "ResultTimeout": "shiftboss.model.errors",
     "Retry": "shiftboss.model.errors",
+    "TaskCancelled": "shiftboss.model.errors",
+    "TaskFailed": "shiftboss.model.errors",
+    "WaitTimeout": "shiftboss.model.errors",
     "StepRetry": "shiftboss.model.step",
+    "StepTerms": "shiftboss.model.step",
     "SyncContext": "shiftboss.worker.blocking",
     "step": "shiftboss.worker.stepped",
 }
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})
 
 
 def __getattr__(name: str) -> Any:

@@ -151,3 +151,14 @@ def test_pyright_understands_it(tmp_path: Path) -> None:
 def errors() -> list[tuple[int, str]]:
     """The lines of the sample that a checker must complain about."""
     return [(number, line) for number, line in enumerate(SAMPLE.splitlines(), 1) if "# E: " in line]
+
+
+def test_every_public_name_can_be_imported() -> None:
+    import shiftboss
+
+    assert {"WaitTimeout", "TaskFailed", "TaskCancelled", "ResultTimeout", "StepTerms"} <= set(
+        shiftboss.__all__
+    )
+    assert set(shiftboss.__all__) <= set(dir(shiftboss))
+    for name in shiftboss.__all__:
+        assert getattr(shiftboss, name) is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -126,6 +127,13 @@ class StepRetry(NamedTuple):
     def pause(self, attempt: int) -> float:
         """Return the seconds to wait after this attempt failed."""
         return min(self.delay * self.factor ** (attempt - 1), self.longest)
+
+
+class StepTerms(NamedTuple):
+    """The retry and timeout of an agent's model request or tool call, as in `ctx.step`."""
+
+    retry: StepRetry | int | None = None
+    timeout: timedelta | float | None = None
 
 
 class Suspend(BaseException):

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, Awaitable, Callable, Mapping
-from datetime import timedelta
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from pydantic_ai import AgentStreamEvent, PartDeltaEvent, PartStartEvent, RunContext, TextPart, TextPartDelta
@@ -26,16 +25,9 @@ from pydantic_ai.models import Model
 from pydantic_ai.tools import AgentDepsT
 
 from shiftboss.model.errors import UsageError
-from shiftboss.model.step import StepRetry, in_step
+from shiftboss.model.step import StepTerms, in_step
 from shiftboss.worker.blocking import SyncContext
 from shiftboss.worker.context import Context, current
-
-
-class StepTerms(NamedTuple):
-    """The retry and timeout of a model request or tool call, as in `ctx.step`."""
-
-    retry: StepRetry | int | None = None
-    timeout: timedelta | float | None = None
 
 
 class ShiftbossDurability(BaseDurabilityCapability[AgentDepsT]):
