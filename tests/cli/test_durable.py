@@ -37,6 +37,12 @@ async def publish(ctx: Context) -> str:
     return str((await ctx.wait_for("approval", Verdict, question="Publish it?")).ok)
 
 
+@app.task(max_attempts=1)
+async def burn(ctx: Context) -> None:
+    await ctx.step("warm", lambda: None)
+    raise RuntimeError("the press is on fire")
+
+
 @pytest.fixture
 def run(
     database_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -100,3 +106,31 @@ def test_a_question_is_listed_and_answered(run: Run, database_url: str) -> None:
     assert run("approvals") == ""
     drain(database_url)
     assert json.loads(run("tasks", "show", id, "--json"))["result_data"] == "True"
+
+
+def test_a_prefix_means_a_task_that_asks(run: Run, database_url: str) -> None:
+    done = drain(database_url, burn)
+    id = drain(database_url, publish)
+    short = next(done[:n] for n in range(36, 0, -1) if done[:n] == id[:n]).rstrip("-")
+    refused = run("why", short, code=2)
+    assert done in refused
+    assert id in refused
+    assert run("approvals", "answer", short, "ok=true") == "answered: Publish it?\n"
+
+
+def test_a_failure_is_told_once_and_with_its_place(
+    run: Run, database_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    id = drain(database_url, burn)
+    assert "Traceback" not in run("why", id)
+    assert "RuntimeError: the press is on fire" in run("why", id)
+    shown = run("tasks", "show", id)
+    assert shown.count("Traceback") == 1
+    assert f"\n{'':<10} → shiftboss tasks retry {id}\n" in shown
+    assert main(["tasks", "steps", id]) == 0
+    assert capsys.readouterr().err == "failed after the last step: RuntimeError: the press is on fire\n"
+
+
+def test_a_task_is_submitted_for_a_tenant(run: Run) -> None:
+    id = run("submit", "paper.burn", "--tenant", "acme").strip()
+    assert json.loads(run("tasks", "show", id, "--json"))["tenant"] == "acme"

@@ -43,14 +43,15 @@ def answer(
 ) -> None:
     """Answer the question that a task is waiting on. The answer is checked against the question's schema.
 
-    Example: shiftboss approvals answer 0199d3c2 ok=true comment="Well done"
+    Example: shiftboss approvals answer 0199d3c2-5b1e ok=true comment="Well done"
     """
     from shiftboss.cli.operator import act, me
 
     value = parse(words)
 
     async def do(db: Database, operations: Operations) -> Row:
-        return await operations.answer(me(), (await task_ids(db, [id]))[0], value, step)
+        asking = {row["task_id"] for row in await db.steps.approvals()}
+        return await operations.answer(me(), (await task_ids(db, [id], asking))[0], value, step)
 
     asked = act(do)
     if as_json:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 from uuid import UUID
@@ -28,6 +28,7 @@ LogLevel = Annotated[
     Literal["debug", "info", "warning", "error"],
     typer.Option("--log-level", case_sensitive=False, help="minimum log level"),
 ]
+MOST_CANDIDATES = 5
 LONGEST_SPAN = timedelta(days=36_500)
 
 COLOURS = {
@@ -139,20 +140,26 @@ def span(seconds: float | None) -> str:
     return f"{minutes:.0f} min" if minutes < 60 else f"{hours:.1f} h" if hours < 48 else f"{days:.0f} days"
 
 
-async def task_ids(db: Database, words: Sequence[str]) -> list[UUID]:
-    """Resolve whole task ids and unique prefixes of task ids."""
-    return [await _task_id(db, word) for word in words]
+async def task_ids(db: Database, words: Sequence[str], among: Collection[UUID] | None = None) -> list[UUID]:
+    """Resolve whole task ids and unique prefixes of task ids. `among` limits what a prefix can mean."""
+    return [await _task_id(db, word, among) for word in words]
 
 
-async def _task_id(db: Database, word: str) -> UUID:
+async def _task_id(db: Database, word: str, among: Collection[UUID] | None = None) -> UUID:
     try:
         return UUID(word)
     except ValueError:
-        found = await db.insights.tasks.starting_with(word)
+        found = await db.insights.tasks.starting_with(word, MOST_CANDIDATES + 1)
+    if among is not None:
+        digits = word.replace("-", "").lower()
+        found = [id for id in among if id.hex.startswith(digits)] or found
     if not found:
         raise NotFound(f"there is no task {word}", hint="`shiftboss tasks list` lists tasks")
     if len(found) > 1:
-        raise UsageError(f"more than one task id starts with {word}", hint="add more characters of the id")
+        shown = ", ".join(map(str, found[:MOST_CANDIDATES])) + (", …" if len(found) > MOST_CANDIDATES else "")
+        raise UsageError(
+            f"more than one task id starts with {word}", hint=f"add more characters of the id: {shown}"
+        )
     return found[0]
 
 

@@ -32,6 +32,9 @@ def submit(
     ] = None,
     queue: Annotated[str | None, typer.Option("--queue", "-q")] = None,
     priority: Annotated[int | None, typer.Option("--priority", min=0, max=100)] = None,
+    tenant: Annotated[
+        str | None, typer.Option("--tenant", help="the tenant whose share, limits and budgets apply")
+    ] = None,
     delay: Annotated[str | None, typer.Option("--delay", help="earliest start, such as 30s, 5m, 2h")] = None,
     dedup_key: Annotated[
         str | None, typer.Option("--dedup-key", help="skip if an unfinished task has this key")
@@ -49,7 +52,7 @@ def submit(
     from shiftboss.model.task import NewTask
 
     words, named = arguments or [], read_arguments(arguments or [], params)
-    terms: dict[str, Any] = {"queue": queue, "priority": priority, "dedup_key": dedup_key}
+    terms: dict[str, Any] = {"queue": queue, "priority": priority, "tenant": tenant, "dedup_key": dedup_key}
     terms = {name: value for name, value in terms.items() if value is not None}
     if delay:
         terms["delay"] = parse_span(delay)

@@ -111,11 +111,15 @@ def show(id: Annotated[str, typer.Argument(help="task id")], as_json: Json = Fal
 def steps(id: Annotated[str, typer.Argument(help="task id")], as_json: Json = False) -> None:
     """Show the steps, sleeps, events and child tasks of a task."""
 
-    async def look(db: Database) -> Sequence[Row]:
-        return await db.steps.of((await task_ids(db, [id]))[0])
+    async def look(db: Database) -> tuple[Sequence[Row], Row | None]:
+        task = (await task_ids(db, [id]))[0]
+        return await db.steps.of(task), await db.tasks.get(task)
 
-    found = ask(look)
+    found, task = ask(look)
     say_json(found) if as_json else show_rows(found, STEPS, empty="no steps")
+    if task is not None and task["status"] == "Failed":
+        where = "after the last step" if found else "before its first step ended"
+        typer.echo(f"failed {where}: {first_line(task['error_message'])}", err=True)
 
 
 @app.command()
@@ -288,9 +292,9 @@ def _show(task: Row) -> None:
             out.print(f"[bold]{name:<10}[/] ", end="")
             out.print(text(value), markup=False, soft_wrap=True)
     for reason in task["why"]:
-        words = shown(f"{reason['reason']}: {reason['detail']} → {reason['advice']}")
         out.print(f"[bold]{'why':<10}[/] ", end="")
-        out.print(words, markup=False, soft_wrap=True)
+        out.print(shown(f"{reason['reason']}: {reason['detail']}"), markup=False, soft_wrap=True)
+        out.print(f"{'':<10} → {reason['advice']}", markup=False, soft_wrap=True)
     if task["attempts_made"]:
         show_rows(task["attempts_made"], ATTEMPTS)
     if task["error_message"]:

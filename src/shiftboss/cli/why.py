@@ -19,7 +19,7 @@ app = typer.Typer(add_completion=False)
 def why(id: Annotated[str, typer.Argument(help="task id")], as_json: Json = False) -> None:
     """Explain why a task waits. Each reason comes with advice.
 
-    Example: shiftboss why 0199d3c2
+    Example: shiftboss why 0199d3c2-5b1e
     """
 
     async def look(db: Database) -> list[Reason]:

@@ -282,7 +282,7 @@ BEGIN
         detail := CASE t.status
             WHEN 'In Progress' THEN format('running on %s since %s%s', t.worker_id, t.generation_started_at,
                 CASE WHEN t.cancel_requested_at IS NOT NULL THEN ', asked to stop' ELSE '' END)
-            ELSE format('ended at %s%s', t.generation_processed_at, coalesce(': ' || t.error_message, '')) END;
+            ELSE format('ended at %s%s', t.generation_processed_at, coalesce(': ' || split_part(t.error_message, E'\n', 1), '')) END;
         advice := CASE t.status WHEN 'Failed' THEN 'shiftboss tasks retry ' || t.id
             WHEN 'Cancelled' THEN 'shiftboss tasks retry ' || t.id ELSE 'nothing to do' END;
         RETURN NEXT;
