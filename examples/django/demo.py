@@ -1,14 +1,18 @@
 """Create two orders, one of which is rolled back, and let a worker run what there is.
 
-SHIFTBOSS_DATABASE_URL=… DJANGO_SETTINGS_MODULE=shop.settings python demo.py
+SHIFTBOSS_DATABASE_URL=postgresql://… python demo.py
 """
 
 from __future__ import annotations
 
+import os
+
 import django
+from django.core.management import call_command
 from django.db import connection
 from django.test import Client
 
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "shop.settings")
 django.setup()
 
 from shop.tasks import confirm, tell  # noqa: E402 - Django must be set up
@@ -17,11 +21,10 @@ from shiftboss.frameworks.django import app  # noqa: E402
 
 
 def main() -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("CREATE TABLE IF NOT EXISTS orders (id int PRIMARY KEY)")
+    call_command("migrate", verbosity=0)
     client = Client(raise_request_exception=False)
-    created = client.post("/orders/7").json()["task"]
-    assert client.post("/orders/8?fail").status_code == 500
+    created = client.post("/orders/tea").json()["task"]
+    assert client.post("/orders/cake?fail").status_code == 500
     told, silent = tell.enqueue("the news"), tell.enqueue("nothing")
     with app.sync.worker():
         for id in (created, told.id, silent.id):

@@ -189,6 +189,11 @@ class Kit:
 
     async def freeze(self, at: datetime | None = None) -> datetime:
         """Stop the database's clock at `at`, or now, and return that time. Schedules continue from there."""
+        if at is not None and (not isinstance(at, datetime) or at.tzinfo is None):
+            raise UsageError(
+                f"freeze({at!r}): not a datetime with a time zone",
+                hint="for example: datetime(2026, 1, 1, tzinfo=UTC)",
+            )
         self.db.clock = shown = at or datetime.now(UTC)
         await restart_schedules(self.db, shown)
         self.db.clock = shown

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 from shiftboss import App
 from shiftboss.cli import main
 from shiftboss.db import Database
+from shiftboss.kit import Kit
 from shiftboss.model.errors import ConfigError, MigrationError, UsageError
 from shiftboss.model.task import NewTask
 from shiftboss.worker.process import handlers_of, load
@@ -102,3 +105,22 @@ async def test_an_empty_database_says_what_to_run(
     monkeypatch.setenv("SHIFTBOSS_DATABASE_URL", empty_database_url)
     assert await asyncio.to_thread(main, ["tasks", "list"]) == 7
     assert "run `shiftboss db migrate`" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("outer", [lambda app: app.cron("* * * * *"), lambda app: app.task()])
+def test_two_decorators_are_one_too_many(outer: Callable[[App], Any]) -> None:
+    app = App("shop")
+
+    @app.cron("* * * * *")
+    def clean() -> None: ...
+
+    with pytest.raises(UsageError, match=r"shop\.clean is already a task") as caught:
+        outer(app)(clean)
+    assert "one decorator" in str(caught.value.hint)
+
+
+async def test_a_clock_stops_at_a_datetime_only(database_url: str) -> None:
+    async with Kit.open(App("shop"), database_url) as kit:
+        for wrong in ("2026-01-01", datetime(2026, 1, 1)):  # noqa: DTZ001
+            with pytest.raises(UsageError, match="not a datetime with a time zone"):
+                await kit.freeze(wrong)  # type: ignore[arg-type]

@@ -55,7 +55,7 @@ async def test_what_was_enqueued(kit: Kit) -> None:
 
 async def test_a_failed_assertion_shows_what_there_is(kit: Kit) -> None:
     await remind.enqueue("Ann")
-    with pytest.raises(AssertionError, match=r"'Bob'.*at least once, but was 0 times") as caught:
+    with pytest.raises(AssertionError, match=r"'Bob'.*at least once, but was enqueued 0 times") as caught:
         await kit.assert_enqueued(remind.call("Bob"))
     assert "params={'name': 'Ann'} status='Queued'" in str(caught.value)
     with pytest.raises(AssertionError, match=r"queue='sms'.*0 times"):

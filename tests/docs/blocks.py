@@ -49,7 +49,7 @@ NOT_RUN: dict[str, dict[str, str]] = {
         "grpcurl": "grpcurl is not installed; tests/extensions/grpc/test_other_clients.py uses reflection",
     },
     "docs/how-to/deploy.md": {"export": HOSTS, "useradd": HOSTS, "cp deploy": HOSTS, "kubectl": HOSTS},
-    "docs/how-to/django.md": {"export": STAYS},
+    "docs/how-to/django.md": {"export": STAYS, "pip install": INSTALLS},
     "docs/how-to/durable-work.md": {
         "shiftboss events send": IDS,
         "shiftboss approvals": IDS,
@@ -75,6 +75,7 @@ NOT_RUN: dict[str, dict[str, str]] = {
         "$ shiftboss slots": "names slots of the reader's own fleet",
         "$ shiftboss events": "follows",
     },
+    "docs/how-to/test-your-tasks.md": {"pip install": INSTALLS},
     "docs/how-to/upgrade.md": {"shiftboss db migrate": HOSTS, "systemctl": HOSTS},
     "docs/how-to/vectorizers.md": {"shiftboss": OWN},
 }

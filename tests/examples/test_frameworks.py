@@ -7,7 +7,8 @@ import importlib.util
 import os
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,6 +17,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from shiftboss.db import Database
+from shiftboss.model.task import NewTask
+from tests.conftest import as_superuser
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 Eventually = Callable[..., Awaitable[Any]]
@@ -44,6 +47,8 @@ def example(path: str) -> ModuleType:
         ("flask.md", "flask/shop.py"),
         ("django.md", "django/shop/tasks.py"),
         ("django.md", "django/shop/urls.py"),
+        ("django.md", "django/shop/jobs.py"),
+        ("django.md", "django/shop/tests.py"),
         ("sqlalchemy.md", "sqlalchemy/orders.py"),
     ],
 )
@@ -115,31 +120,109 @@ async def test_sqlalchemy(db: Database) -> None:
     await asyncio.to_thread(orders.app.sync.close)
 
 
-def test_django(db: Database) -> None:
-    env = os.environ | {"DJANGO_SETTINGS_MODULE": "shop.settings", "PYTHONPATH": str(EXAMPLES / "django")}
-    command = [sys.executable, str(EXAMPLES / "django/demo.py")]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
+def test_django(empty_database_url: str) -> None:
+    done = run_django("demo.py", url=empty_database_url)
     assert done.stdout.splitlines() == [
-        "order 7 is confirmed",
+        "the order of tea is confirmed",
         "True",
         "SUCCESSFUL FAILED ValueError",
         "mails: 1",
     ], done.stderr
 
 
+def test_djangos_test_database_has_the_schema(empty_database_url: str) -> None:
+    done = run_django("manage.py", "test", "shop", "--noinput", url=as_superuser(empty_database_url))
+    assert (done.returncode, "Ran 3 tests" in done.stderr) == (0, True), done.stderr
+
+
+def test_a_missing_schema_is_named(empty_database_url: str) -> None:
+    code = """
+import django; django.setup()
+from shop.tasks import tell
+tell.enqueue("it")
+"""
+    done = run_django("-c", code, url=empty_database_url)
+    assert "this database has no Shiftboss schema" in done.stderr
+    assert "shiftboss db migrate" in done.stderr
+
+
 async def test_djangos_own_worker(db: Database, eventually: Eventually) -> None:
-    env = os.environ | {"DJANGO_SETTINGS_MODULE": "shop.settings", "PYTHONPATH": str(EXAMPLES / "django")}
     enqueue = "import django; django.setup(); from shop.tasks import tell; print(tell.enqueue('it').id)"
-    id = subprocess.check_output([sys.executable, "-c", enqueue], env=env, text=True, timeout=60).strip()
-    command = [sys.executable, "-m", "shiftboss", "worker", "shiftboss.frameworks.django:app"]
-    worker = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
+    id = run_django("-c", enqueue, url=db.url).stdout.strip()
+    with django_worker(db.url, "shiftboss.frameworks.django:app"):
 
         async def done() -> Any:
             row = await db.tasks.get(id)  # type: ignore[arg-type]
             return row is not None and row["result_data"]
 
         assert await eventually(done, timeout=60) == f"{id}: it"
+
+
+async def test_tasks_leave_no_connection_of_django_open(db: Database, eventually: Eventually) -> None:
+    assert run_django("manage.py", "migrate", url=db.url).returncode == 0
+    await db.tasks.enqueue([NewTask(task_type="shop.count_orders") for _ in range(30)])
+    with django_worker(db.url, "shop.jobs:app"):
+
+        async def done() -> bool:
+            return bool(await value(db, "SELECT count(*) = 30 FROM tasks WHERE status = 'Complete'"))
+
+        assert await eventually(done, timeout=60)
+        left = await value(
+            db,
+            "SELECT count(*) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND query LIKE '%shop_order%' AND pid <> pg_backend_pid()",
+        )
+    assert left == 0
+
+
+async def test_an_exception_is_final_but_a_lost_worker_is_not(db: Database, eventually: Eventually) -> None:
+    enqueue = "import django; django.setup(); from shop.tasks import tell; tell.enqueue('nothing')"
+    run_django("-c", enqueue, url=db.url)
+    assert await value(db, "SELECT max_attempts FROM tasks") == 3
+    with django_worker(db.url, "shiftboss.frameworks.django:app"):
+
+        async def ended() -> bool:
+            return bool(await value(db, "SELECT status = 'Failed' FROM tasks"))
+
+        await eventually(ended, timeout=60)
+    assert await value(db, "SELECT attempts FROM tasks") == 1
+
+
+def run_django(*arguments: str, url: str) -> subprocess.CompletedProcess[str]:
+    """Run Python in the Django example."""
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=EXAMPLES / "django",
+        env=django_env(url),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@contextmanager
+def django_worker(url: str, target: str) -> Iterator[None]:
+    command = [sys.executable, "-m", "shiftboss", "worker", target]
+    worker = subprocess.Popen(
+        command,
+        cwd=EXAMPLES / "django",
+        env=django_env(url),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        yield
     finally:
         worker.terminate()
         worker.wait(30)
+
+
+def django_env(url: str) -> dict[str, str]:
+    return os.environ | {"DJANGO_SETTINGS_MODULE": "shop.settings", "SHIFTBOSS_DATABASE_URL": url}
+
+
+async def value(db: Database, query: str) -> Any:
+    row = await db.fetch_one(query)
+    assert row is not None
+    return next(iter(row.values()))

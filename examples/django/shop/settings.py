@@ -18,7 +18,7 @@ DATABASES = {
 TASKS = {
     "default": {"BACKEND": "shiftboss.frameworks.django.ShiftbossBackend", "QUEUES": ["default", "mail"]}
 }
-INSTALLED_APPS = ["django.contrib.contenttypes"]
+INSTALLED_APPS = ["shop", "shiftboss.frameworks.django"]
 ROOT_URLCONF = "shop.urls"
 ALLOWED_HOSTS = ["testserver"]
 SECRET_KEY = "only for the example"

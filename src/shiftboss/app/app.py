@@ -95,6 +95,11 @@ class App:
         """
 
         def decorate(function: Callable[..., Any]) -> Task[..., Any]:
+            if isinstance(function, Task):
+                raise UsageError(
+                    f"{function.name} is already a task",
+                    hint="use one decorator: `@app.cron` declares a task too and takes the same options",
+                )
             given = cast(AllTerms, terms)
             handler = Handler.of(function, name or f"{self.name}.{function.__name__}", given)
             self.handlers.add(handler)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 from uuid import UUID
 
@@ -14,7 +15,7 @@ from shiftboss import tracing
 from shiftboss.db.connection import translated
 from shiftboss.db.encoding import ENQUEUE, as_given, encode
 from shiftboss.db.payload import dumps
-from shiftboss.model.errors import UsageError
+from shiftboss.model.errors import MigrationError, UsageError
 from shiftboss.model.task import Enqueued, NewTask
 
 STATEMENT = "SELECT id, created FROM shiftboss.enqueue(CAST({} AS jsonb))"
@@ -61,9 +62,24 @@ def _enqueue_sync_on(conn: Any, tasks: Sequence[NewTask]) -> list[Enqueued]:
     cursor: Callable[[], Any] | None = getattr(conn, "cursor", None)
     if cursor is None or _is_sqlalchemy(conn) or isinstance(conn, psycopg.AsyncConnection):
         raise _refused(conn, "a synchronous", "for an async connection, use await app.enqueue(..., conn=...)")
-    with translated(), cursor() as own:
+    with translated(), _explained(), cursor() as own:
         own.execute(STATEMENT.format("%s"), [_text(tasks)])
         return _rows(tasks, own.fetchall())
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Say what to run if the schema is missing. Django raises errors of its own, caused by the driver's."""
+    try:
+        yield
+    except Exception as error:
+        cause = error if isinstance(error, psycopg.Error) else error.__cause__
+        if isinstance(cause, psycopg.errors.InvalidSchemaName | psycopg.errors.UndefinedFunction):
+            raise MigrationError(
+                "this database has no Shiftboss schema, or an older one: run `shiftboss db migrate`",
+                sqlstate=cause.sqlstate,
+            ) from error
+        raise
 
 
 def _is_sqlalchemy(conn: Any) -> bool:

@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, BinaryIO
 from uuid import UUID
 
@@ -30,6 +30,7 @@ from shiftboss.worker.handlers import Handler, declared
 from shiftboss.worker.logs import Buffer, Capture
 from shiftboss.worker.messages import HEADER
 from shiftboss.worker.spool import claimed_from_json
+from shiftboss.worker.threads import with_own_connections
 
 PR_SET_PDEATHSIG = 1
 
@@ -185,7 +186,8 @@ def _run(
         current.set(lambda: context)
         tracing.continued(request["trace"])
         positional = (context,) if handler.wants_context else ()
-        return encode(task.task_type, function(*positional, **arguments))
+        call = partial(function, *positional, **arguments)
+        return encode(task.task_type, with_own_connections(call))
     except BaseException as error:
         return classify(Attempt(task, since=0.0), error, handler)
 

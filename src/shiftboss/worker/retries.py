@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 log = get_logger(__name__)
 
+_FINAL = "_shiftboss_final"  # attribute of an exception
 Errors = type[BaseException] | tuple[type[BaseException], ...]
 Pause = Callable[[int, BaseException], timedelta | float | None]
 
@@ -23,7 +25,7 @@ def ruled(outcome: Outcome, handler: Handler | None, task: Claimed, error: BaseE
     """Apply the retry rules of the handler and of `error` to the outcome of an attempt."""
     if not isinstance(outcome, Fail):
         return outcome
-    if isinstance(error, GiveUp):
+    if isinstance(error, GiveUp) or getattr(error, _FINAL, False):
         return outcome._replace(retry=False)
     if isinstance(error, Retry) and error.after is not None:
         return outcome._replace(after=error.after)
@@ -32,6 +34,12 @@ def ruled(outcome: Outcome, handler: Handler | None, task: Claimed, error: BaseE
     if not isinstance(error, Retry) and not _worth_another(handler, error):
         return outcome._replace(retry=False)
     return outcome._replace(after=_pause(handler, task.attempt, error))
+
+
+def mark_final(error: BaseException) -> None:
+    """Let this exception fail its task without another attempt, like GiveUp, and keep its type."""
+    with suppress(AttributeError):  # an exception with slots is retried
+        setattr(error, _FINAL, True)
 
 
 def _worth_another(handler: Handler, error: BaseException) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import threading
 import traceback
 from collections.abc import Callable, Sequence
@@ -42,7 +43,7 @@ async def in_thread(call: Callable[[], Any], name: str, mark: Mark, leases: Sequ
 
     def body() -> None:
         try:
-            result = call()
+            result = with_own_connections(call)
         except BaseException as error:
             _post(loop, reject, done, error)
         else:
@@ -57,6 +58,20 @@ async def in_thread(call: Callable[[], Any], name: str, mark: Mark, leases: Sequ
         mark.enter(lease)
     threading.Thread(target=copy_context().run, args=(body,), name=name, daemon=True).start()
     return await done
+
+
+def with_own_connections(call: Callable[[], Any]) -> Any:
+    """Run `call`, and close the connections that Django's ORM opened in this thread.
+
+    Django has one connection per thread and closes it when a request ends, but not when a thread does.
+    """
+    try:
+        return call()
+    finally:
+        database = sys.modules.get("django.db")
+        if database is not None:
+            with suppress(Exception):  # Django is not configured, or the connection is broken
+                database.connections.close_all()
 
 
 def _post(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *values: Any) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 from shiftboss.model.errors import Defer, StepTimeout, UsageError
 from shiftboss.model.step import StepRetry
+from shiftboss.worker.threads import with_own_connections
 
 Call = Callable[[], Any]
 
@@ -84,7 +85,7 @@ def _bounded(call: Call, name: str, seconds: float) -> Any:
 
     def body() -> None:
         try:
-            answers.put((call(), None))
+            answers.put((with_own_connections(call), None))
         except BaseException as error:
             answers.put((None, error))
 

@@ -1,11 +1,4 @@
-"""Django: a backend for `django.tasks` (Django 6) and for the `django-tasks` package (Django 5).
-
-```python
-TASKS = {"default": {"BACKEND": "shiftboss.frameworks.django.ShiftbossBackend"}}
-```
-
-`shiftboss worker shiftboss.frameworks.django:app` runs the tasks.
-"""
+"""The task backend, and the app whose workers run Django's tasks."""
 
 from __future__ import annotations
 
@@ -16,14 +9,20 @@ from typing import Any
 
 import django
 from django.apps import apps
-from django.db import close_old_connections, connections, transaction
+from django.core.exceptions import ImproperlyConfigured
+from django.db import connections, transaction
 from django.utils.module_loading import import_string
 
 from shiftboss.app import App, Task
 from shiftboss.model.errors import NotFound, UsageError
 from shiftboss.worker.context import Context
+from shiftboss.worker.retries import mark_final
 
 _PACKAGE = "django.tasks" if find_spec("django.tasks") else "django_tasks"
+if find_spec(_PACKAGE) is None:
+    raise ImproperlyConfigured(
+        "Django before version 6 needs the package django-tasks: pip install django-tasks"
+    )
 _base: Any = importlib.import_module(f"{_PACKAGE}.base")
 _exceptions: Any = importlib.import_module(f"{_PACKAGE}.exceptions")
 _Backend: Any = importlib.import_module(f"{_PACKAGE}.backends.base").BaseTaskBackend
@@ -42,23 +41,25 @@ app = App("django")
 @app.task("django.task")
 def run(ctx: Context, path: str, args: list[Any], kwargs: dict[str, Any], backend: str) -> Any:
     """Run a Django task, given the path of its function."""
-    close_old_connections()
+    task = _task(path).using(backend=backend)
     try:
-        task = _task(path).using(backend=backend)
         if not task.takes_context:
             return task.call(*args, **kwargs)
         result = task.get_backend().get_result(str(ctx.id))
         return task.call(_base.TaskContext(task_result=result), *args, **kwargs)
-    finally:
-        connections.close_all()  # each attempt runs in a new thread
+    except Exception as error:
+        if "max_attempts" not in task.get_backend().options:
+            mark_final(error)
+        raise
 
 
 class ShiftbossBackend(_Backend):  # type: ignore[misc]
     """A backend that enqueues Django tasks in Shiftboss.
 
     Options: `database` is the alias of the connection to enqueue on (`default`). Inside a transaction, the
-    task exists only if the transaction commits. None uses a separate connection. `max_attempts` defaults to
-    1, because Django tasks do not expect to run again.
+    task exists only if the transaction commits. None uses a separate connection. `max_attempts` is how many
+    attempts may fail. Without it, an exception of the task is final, but a task that lost its worker runs
+    again, up to three attempts in all.
     """
 
     supports_defer = True
@@ -90,7 +91,7 @@ class ShiftbossBackend(_Backend):  # type: ignore[misc]
             queue=task.queue_name,
             priority=priority(task.priority),
             run_at=task.run_after,
-            max_attempts=self.options.get("max_attempts", 1),
+            max_attempts=self.options.get("max_attempts"),
         )
         return chosen
 

@@ -1,0 +1,1 @@
+"""No models. Django announces migrations only to applications that have this module."""
