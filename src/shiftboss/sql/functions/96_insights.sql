@@ -35,7 +35,7 @@ $$;
 -- Up to p_most tasks that wait for a worker, oldest first, without suspended ones. If more than p_most tasks are
 -- suspended, a scan by age would read all of them: the tasks are then read lane by lane and hold by hold, in no
 -- particular order.
-CREATE OR REPLACE FUNCTION shiftboss.waiting(p_most bigint) RETURNS TABLE (queue text, hold text, due timestamptz)
+CREATE OR REPLACE FUNCTION shiftboss.waiting_within(p_most bigint) RETURNS TABLE (queue text, hold text, due timestamptz)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
     WITH many AS MATERIALIZED (
         SELECT EXISTS (SELECT FROM public.tasks t WHERE t.status = 'Queued' AND t.hold IN ('sleep', 'event', 'child')
@@ -73,7 +73,7 @@ RETURNS TABLE (name text, queued bigint, ready bigint, running bigint, oldest_se
     more boolean, rate_per text)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     WITH lanes AS MATERIALIZED (SELECT lane, queue FROM shiftboss.every_lane()), seen AS MATERIALIZED (
-        SELECT queue, hold, due FROM shiftboss.waiting(p_most)
+        SELECT queue, hold, due FROM shiftboss.waiting_within(p_most)
     ), waiting AS (
         SELECT queue, count(*) AS queued,
             -- A subquery, so that the clock is read once and not for each row.

@@ -60,7 +60,7 @@ CREATE OR REPLACE FUNCTION shiftboss.count_queues(p_most int) RETURNS boolean LA
 SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
     DELETE FROM shiftboss.queue_counts;
-    IF NOT EXISTS (SELECT FROM shiftboss.waiting(p_most + 1) OFFSET p_most) THEN
+    IF NOT EXISTS (SELECT FROM shiftboss.waiting_within(p_most + 1) OFFSET p_most) THEN
         RETURN false;
     END IF;
     INSERT INTO shiftboss.queue_counts (queue, queued)
