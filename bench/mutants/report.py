@@ -12,10 +12,10 @@ PAGE = ROOT / "docs/benchmarks/mutants.md"
 REASONS = Path(__file__).with_name("reasons.toml")
 HEAD = """# Mutants
 
-`python -m bench.mutants run` changes the queue's SQL and the worker's core in one small way at a time (a
-comparison, a condition, a status, a lock, a sum, a statement that is left out), runs the tests, and notes
-whether one of them fails. A failure counts only if the test fails again. The changes are drawn at random from
-all that are possible, by a seed. Quick tests run first, the others for what they miss.
+`python -m bench.mutants run` makes one small change at a time to the SQL of the queue or the core of the
+worker (a comparison, a condition, a status, a lock, a sum, a removed statement), runs the tests, and records
+whether one of them fails. A failure counts only if it is repeatable. A seed selects the changes at random.
+Fast tests run first, the others only for what the fast ones miss.
 
 """
 
@@ -30,7 +30,7 @@ def write(found: list[dict[str, Any]], shares: dict[str, int]) -> None:
 
 def table(judged: list[dict[str, Any]], shares: dict[str, int]) -> str:
     lines = [
-        "| target | drawn | tried | noticed | survived | missed by the quick tests, others not run |",
+        "| target | drawn | tried | noticed | survived | missed by the fast tests, others not run |",
         "|---|---|---|---|---|---|",
     ]
     total: Counter[str] = Counter()
@@ -48,9 +48,9 @@ def table(judged: list[dict[str, Any]], shares: dict[str, int]) -> str:
     lines.append(f"| **all** | {' | '.join(str(total[name]) for name in row)} |")
     told = f"""
 {total["tried"]} of {total["drawn"]} mutants were tried so far: {total["noticed"]} were noticed,
-{total["survived"]} survived all tests, and {total["open"]} are open, because the quick tests missed them and
-the others have not run on them yet. The aim, nine of ten noticed, is not shown before the open ones are
-settled and the others are tried.
+{total["survived"]} survived all tests, and {total["open"]} are open, because the fast tests missed them and
+the others have not run yet. The goal, 90 % noticed, is not proven until the open ones are decided and the
+others are tried.
 """
     return "\n".join(lines) + "\n" + told
 
