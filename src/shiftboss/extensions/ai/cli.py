@@ -2,44 +2,41 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
+from shiftboss.cli.output import Json, ask, say_json
 from shiftboss.extensions.ai.settings import AISettings
 from shiftboss.extensions.ai.store import AIEngine
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from shiftboss.db import Database
+
 app = typer.Typer(add_completion=False)
 NUMBERS = ("rpm", "tpm", "today", "spend", "latency")
 
 
 @app.command()
-def providers(as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False) -> None:
+def providers(as_json: Json = False) -> None:
     """Show the AI providers: configuration, circuit, use of limits, spend today and last error."""
-    rows = asyncio.run(_status())
+    rows = ask(_status)
     if as_json:
-        import orjson
-
-        typer.echo(orjson.dumps(rows, default=_plain, option=orjson.OPT_INDENT_2).decode())
+        say_json([{name: _plain(value) for name, value in row.items()} for row in rows])
         return
     from rich.console import Console
 
     Console().print(_table(rows))
 
 
-async def _status() -> list[dict[str, Any]]:
-    from shiftboss.db import Database
+async def _status(db: Database) -> list[dict[str, Any]]:
     from shiftboss.extensions.ai.configure import configured
     from shiftboss.model.settings import Settings
 
-    settings = Settings.load()
-    here = configured(AISettings.of(settings))
-    async with await Database.open() as db:
-        shared = {row["provider"]: row for row in await db.family(AIEngine).ai_provider_status()}
+    here = configured(AISettings.of(Settings.load()))
+    shared = {row["provider"]: row for row in await db.family(AIEngine).ai_provider_status()}
     names = [*here, *(name for name in shared if name not in here)]
     return [{"provider": name, "configured": here.get(name, False), **shared.get(name, {})} for name in names]
 
@@ -47,7 +44,7 @@ async def _status() -> list[dict[str, Any]]:
 def _plain(value: Any) -> Any:
     from decimal import Decimal
 
-    return float(value) if isinstance(value, Decimal) else str(value)
+    return float(value) if isinstance(value, Decimal) else value
 
 
 def _table(rows: list[dict[str, Any]]) -> Table:

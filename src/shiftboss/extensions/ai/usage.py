@@ -32,10 +32,6 @@ class CacheUse:
     misses: int = 0
     errors: int = 0
 
-    @property
-    def hit_rate(self) -> float:
-        return self.hits / (self.hits + self.misses) if self.hits + self.misses else 0.0
-
 
 class UsageBuffer:
     """Flushes at most once a second, and only if there is something to write."""

@@ -14,6 +14,7 @@ from uuid import UUID
 import orjson
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
+from shiftboss.cli.operator import run_id
 from shiftboss.db import Database, Row
 from shiftboss.extensions.bots.catalog import Catalog
 from shiftboss.extensions.bots.handlers import bot_handlers, carry_out
@@ -171,15 +172,9 @@ async def _cancel_on(interrupt: asyncio.Event, db: Database, id: UUID) -> None:
 
 
 async def _run(db: Database, given: str) -> Row:
-    try:
-        id = UUID(given)
-    except ValueError:
-        raise UsageError(
-            f"{given!r} is not a run id", hint="run `shiftboss runs list` to list runs"
-        ) from None
-    run = await db.family(Runs).get(id)
+    run = await db.family(Runs).get(run_id(given))
     if run is None:
-        raise UsageError(f"there is no run {id}", hint="start one with `shiftboss runs start`")
+        raise UsageError(f"there is no run {given}", hint="start one with `shiftboss runs start`")
     return run
 
 

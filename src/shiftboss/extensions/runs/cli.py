@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from shiftboss.cli.operator import me, operating, run_id
+from shiftboss.cli.output import Json, ask, say_json
 from shiftboss.extensions.runs.operations import RunOperations
 from shiftboss.extensions.runs.store import Runs
 from shiftboss.model.errors import NotFound
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Runs of bots, executed by the fleet.", add_completion=False)
 
 Id = Annotated[str, typer.Argument(metavar="ID")]
-Json = Annotated[bool, typer.Option("--json", help="print JSON")]
 
 
 @app.command("list")
@@ -37,13 +37,9 @@ def list_(
     """List the latest runs, newest first."""
     from rich.console import Console
 
-    async def run() -> list[Row]:
-        async with operating(RunOperations) as (db, _):
-            return await db.family(Runs).list_runs(bot=bot, status=status, limit=limit)
-
-    rows = asyncio.run(run())
+    rows = ask(lambda db: db.family(Runs).list_runs(bot=bot, status=status, limit=limit))
     if as_json:
-        _print_json(rows)
+        say_json(rows)
     else:
         Console().print(_table(rows))
 
@@ -51,14 +47,9 @@ def list_(
 @app.command()
 def show(id: Id, as_json: Json = False) -> None:
     """Show all details of a run."""
-
-    async def run() -> Row:
-        async with operating(RunOperations) as (db, _):
-            return await _get(db, run_id(id))
-
-    row = asyncio.run(run())
+    row = ask(lambda db: _get(db, run_id(id)))
     if as_json:
-        _print_json(row)
+        say_json(row)
         return
     for name, value in row.items():
         if value is not None:
@@ -69,18 +60,17 @@ def show(id: Id, as_json: Json = False) -> None:
 def watch(ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...")] = None) -> None:
     """Show progress bars of these runs, or of all active ones, until they end."""
 
-    async def run() -> int:
-        async with operating(RunOperations) as (db, _):
-            chosen = [run_id(id) for id in ids or []] or [row["id"] for row in await db.family(Runs).active()]
-            if not chosen:
-                typer.echo("no active runs; start one with `shiftboss runs start discovery`")
-                return 0
-            for id in chosen:
-                await _get(db, id)
-            return await watch_runs(db, chosen)
+    async def run(db: Database) -> int:
+        chosen = [run_id(id) for id in ids or []] or [row["id"] for row in await db.family(Runs).active()]
+        if not chosen:
+            typer.echo("no active runs; start one with `shiftboss runs start discovery`")
+            return 0
+        for id in chosen:
+            await _get(db, id)
+        return await watch_runs(db, chosen)
 
     with suppress(KeyboardInterrupt):
-        raise typer.Exit(asyncio.run(run()))
+        raise typer.Exit(ask(run))
 
 
 @app.command()
@@ -150,9 +140,3 @@ def _table(rows: list[Row]) -> Any:
             note,
         )
     return table
-
-
-def _print_json(value: Any) -> None:
-    import orjson
-
-    typer.echo(orjson.dumps(value, default=str, option=orjson.OPT_INDENT_2).decode())
