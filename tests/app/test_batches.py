@@ -16,7 +16,7 @@ from shiftboss.db import Database
 from shiftboss.kit import Kit
 from shiftboss.model.errors import TaskFailed, UsageError
 from shiftboss.worker.handlers import Handlers
-from shiftboss.worker.mark import accused
+from shiftboss.worker.mark import suspects
 from shiftboss.worker.middleware import OpenEnvironment
 
 Eventually = Callable[..., Awaitable[Any]]
@@ -159,14 +159,14 @@ async def test_all_tasks_of_a_call_are_suspects_and_one_alone_is_guilty() -> Non
     @app.task(batch=Batch(3, 1))
     async def look(items: list[int]) -> list[int]:
         await asyncio.sleep(0)
-        seen.append(accused(bytes(worker._mark.words)))
+        seen.append(suspects(bytes(worker._mark.words)))
         return items
 
     async with app, app.worker() as worker:
         await (await look.map([1, 2, 3])).results(timeout=30)
         await (await look.enqueue(4)).result(timeout=30)
         assert [len(leases) for leases in seen] == [3, 1]
-        assert accused(bytes(worker._mark.words)) == []
+        assert suspects(bytes(worker._mark.words)) == []
 
 
 async def test_resources_are_injected_and_plain_functions_run_in_a_thread() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from shiftboss.db import Database
 from shiftboss.model.task import NewTask
 from shiftboss.worker.handlers import Handlers
-from shiftboss.worker.mark import STARTED, WORDS, Mark, accused, started
+from shiftboss.worker.mark import STARTED, WORDS, Mark, started, suspects
 from tests.worker.conftest import StartWorker
 
 
@@ -18,7 +18,7 @@ def test_attempts_are_listed_from_start_to_end() -> None:
         mark.start(lease)
     mark.end(2)
     assert sorted(started(bytes(mark.words))) == [1, 3]
-    assert accused(bytes(mark.words)) == []
+    assert suspects(bytes(mark.words)) == []
 
 
 def test_more_attempts_than_places_tell_nothing() -> None:

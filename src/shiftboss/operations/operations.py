@@ -66,7 +66,7 @@ class Operations(Audited):
             return await self._db.tasks.retry(ids, start, restart=restart)
 
     async def retry_errors(self, who: Principal, group: str) -> list[UUID]:
-        """Restart the failed tasks of an error group. Return the ids of those restarted."""
+        """Enqueue the failed tasks of an error group again. Return their ids."""
         async with self._recorded(who, Role.OPERATOR, "error.retry", group):
             found = await self._db.insights.errors.group(group)
             return await self._db.tasks.retry(await self._db.insights.errors.members(found["id"], BULK))

@@ -18,7 +18,7 @@ from shiftboss.lifecycle.processes import identity, is_alive, pid_of
 from shiftboss.log import get_logger
 from shiftboss.model.task import storable
 from shiftboss.worker.children import ending
-from shiftboss.worker.mark import SIZE, accused, away_for, started
+from shiftboss.worker.mark import SIZE, away_for, started, suspects
 from shiftboss.worker.slot import MESSAGE_BYTES, SlotSpec
 
 log = get_logger(__name__)
@@ -118,9 +118,9 @@ class Process:
         if not self.ended.done():
             self.ended.set_result(Ending(code, " ".join(message.split())))
 
-    def accused(self, older: float = 0.0) -> list[int]:
+    def suspects(self, older: float = 0.0) -> list[int]:
         """Return the leases that may have stopped the process; see `shiftboss.worker.mark`."""
-        return accused(self._marked(), older)
+        return suspects(self._marked(), older)
 
     def started(self) -> list[int]:
         """Return the leases whose attempts had started."""

@@ -100,13 +100,13 @@ class Slot:
             self.order(Kind.RESTART, "an operator cleared its failure")
         if self.process is None:
             return
-        if reason := self._ailment(row, silence):
+        if reason := self._reason_to_end(row, silence):
             self.order(Kind.END, reason)
         if row["status"] == SlotStatus.HEALTHY:
             self.healthy.set()
             self._trouble.reset()
 
-    def _ailment(self, row: Row, silence: float) -> str | None:
+    def _reason_to_end(self, row: Row, silence: float) -> str | None:
         """Return why the process must be ended, or None."""
         status, chosen, process = row["status"], self._settings, self.process
         assert process is not None
@@ -220,20 +220,20 @@ class Slot:
         assert process is not None
         while (order := await self._next_order(process)) is None:
             if process.ended.done():
-                ending, suspects = process.ended.result(), process.accused()
+                ending, suspects = process.ended.result(), process.suspects()
                 counts = bool(suspects) or ending.code not in DATABASE_AWAY
                 # If no handler was running, only started attempts are suspects, not tasks claimed ahead.
                 return Crash(str(ending), suspects or (process.started() if counts else []), counts)
         log.info("ending worker", component=self.component, reason=order.reason)
         if order.kind is Kind.END:
-            suspects = process.accused(self._settings.timeout_seconds / 2)
+            suspects = process.suspects(self._settings.timeout_seconds / 2)
             # SIGTERM might wake the worker up, and it would give back all tasks, the guilty one included.
             if suspects:
                 process.kill()
             await process.end(self._settings.kill_seconds)
             return Crash(order.reason, suspects)
         ending = await self._drain_and_end(process, order)
-        await self._clean_up(order, ending, process.accused(self._settings.stop_seconds / 2))
+        await self._clean_up(order, ending, process.suspects(self._settings.stop_seconds / 2))
         return None
 
     async def _clean_up(self, order: Order, ending: Ending, suspects: list[int]) -> None:
@@ -274,12 +274,12 @@ class Slot:
         A crash caused by a missing database does not count towards the limit.
         """
         if not counts:
-            await self._wait_unless_pardoned(self._trouble.next())
+            await self._wait_for_operator(self._trouble.next())
             return
         policy = self._context.policy
         delay = policy.delay(self._history.recent(time.monotonic()))
         if delay is not None:
-            self._restarting = not await self._wait_unless_pardoned(delay)
+            self._restarting = not await self._wait_for_operator(delay)
             return
         failure = f"{policy.limit} restarts within {policy.window:g} s; last: {reason}"
         log.error("worker failed", component=self.component, reason=failure)
@@ -289,21 +289,21 @@ class Slot:
     async def _wait_as_failed(self) -> None:
         self._failed = True
         try:
-            await self._wait_unless_pardoned(math.inf)
+            await self._wait_for_operator(math.inf)
         finally:
             self._failed = False
 
-    async def _wait_unless_pardoned(self, seconds: float) -> bool:
+    async def _wait_for_operator(self, seconds: float) -> bool:
         """Wait. Return True early if an operator orders a restart (then not counted) or the slot leaves."""
         ends = time.monotonic() + seconds
-        while not self._pardoned():
+        while not self._operator_intervened():
             left = ends - time.monotonic()
             if left <= 0:
                 return False
             await sleep(min(left, 3600.0), self._ordered)
         return True
 
-    def _pardoned(self) -> bool:
+    def _operator_intervened(self) -> bool:
         order = self._take_order()
         if order is not None and order.kind is Kind.RESTART:
             self._history.forget()

@@ -94,7 +94,7 @@ class Mark:
         self.words[AWAY] = time.monotonic_ns()
 
 
-def accused(mark: bytes, older: float = 0.0) -> list[int]:
+def suspects(mark: bytes, older: float = 0.0) -> list[int]:
     """Return the leases that may have stopped the process. One lease is guilty, several are suspects.
 
     An empty list means that the cause is unknown. If the process was alive until it was ended, pass `older`:
