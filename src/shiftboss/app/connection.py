@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from shiftboss.app.app import App
 
 WAKE_SECONDS = 0.5
-#: Numbers the workers of this process: each needs a name of its own.
+#: Numbers the workers of this process: each needs a different name.
 _number = count(1)
 
 

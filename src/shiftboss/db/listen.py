@@ -81,7 +81,7 @@ class _Mailbox:
 
 
 class _Reader(threading.Thread):
-    """Runs `work` on an event loop of its own until stopped."""
+    """Runs `work` on a separate event loop until stopped."""
 
     def __init__(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         super().__init__(name="listen", daemon=True)

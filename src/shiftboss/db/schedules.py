@@ -71,14 +71,6 @@ class Schedules:
             [limit],
         )
 
-    async def seconds_to_next(self) -> float | None:
-        """Return the seconds until the next tick of any schedule, or None if there is none."""
-        row = await self._db.fetch_one(
-            "SELECT extract(epoch FROM min(next_tick) - shiftboss.now())::float8 AS seconds"
-            " FROM shiftboss.schedules WHERE NOT paused"
-        )
-        return row["seconds"] if row else None
-
     async def fire(
         self, name: str, seen: datetime, ticks: Sequence[datetime], next_tick: datetime
     ) -> list[UUID]:

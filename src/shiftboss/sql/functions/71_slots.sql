@@ -112,7 +112,7 @@ RETURNS TABLE (component text, ordered boolean, note text) LANGUAGE sql SET sear
         status = CASE h.status WHEN 'failed' THEN 'crashed' ELSE h.status END
     FROM shiftboss.chosen_slots(p_components, p_queue) c WHERE h.component = c.component
     RETURNING h.component, shiftboss.is_supervised(h.host), CASE
-        WHEN h.host IS NULL THEN 'nobody supervises it: start it again yourself'
+        WHEN h.host IS NULL THEN 'no supervisor manages it: restart it manually'
         WHEN shiftboss.is_supervised(h.host) THEN 'its supervisor on ' || h.host || ' restarts it'
         ELSE 'it waits for a supervisor: run `shiftboss supervise` on ' || h.host END
 $$;
