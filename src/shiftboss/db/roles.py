@@ -47,7 +47,7 @@ async def grants(url: str, kind: Kind, role: str, *, apply: bool = False) -> str
                 "this database has no Shiftboss schema yet", hint="run `shiftboss db migrate` first"
             )
         schemas = [name for name in _schemas() if name in row["schemas"]]
-        statements = _owner(row["name"], schemas) if kind is Kind.OWNER else _statements(kind, schemas)
+        statements = _owner(row["name"]) if kind is Kind.OWNER else _statements(kind, schemas)
         text = [statement.format(role=sql.Identifier(role)).as_string(conn) for statement in statements]
         for statement in text if apply else ():
             await conn.execute(statement)
@@ -94,7 +94,7 @@ def _ours(names: tuple[str, ...]) -> str:
     return ", ".join(f"shiftboss.{name}" for name in names)
 
 
-def _owner(database: str, schemas: list[str]) -> Iterator[sql.SQL]:
+def _owner(database: str) -> Iterator[sql.SQL]:
     """Yield the grants to migrate a database of another owner. Existing objects keep their owner."""
     name = '"' + database.replace('"', '""').replace("{", "{{").replace("}", "}}") + '"'
     yield sql.SQL(f"GRANT CONNECT, CREATE, TEMPORARY ON DATABASE {name} TO {{role}}")
