@@ -36,6 +36,11 @@ WORDS = {
     r"save for": "except",
     r"did not land": "failed",
     r"last words": "last message",
+    r"crosswise": "conflict, deadlock",
+    r"(?:very|this) moment": "immediately, now",
+    r"never heard of": "unknown to, never received by",
+    r"whose time has come": "that are due",
+    r"former self": "previous process",
 }
 PATTERNS = [(re.compile(rf"\b{word}\b", re.IGNORECASE), advice) for word, advice in WORDS.items()]
 KINDS = (".py", ".sql", ".html", ".md", ".toml")
