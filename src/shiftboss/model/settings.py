@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationError, create_model
 
@@ -318,9 +318,22 @@ def _nested(found: Mapping[str, Found], keys: list[str]) -> dict[str, Any]:
 
 
 def _explain(error: ValidationError, found: Mapping[str, Found]) -> ConfigError:
-    first = error.errors(include_url=False, include_input=False)[0]
+    problems = error.errors(include_url=False, include_input=False)
+    # A misspelt key comes first: it may be the reason why another one is missing.
+    first = next((each for each in problems if each["type"] == "extra_forbidden"), problems[0])
     path = [str(part) for part in first["loc"]]
     tries = (".".join(path[:n]) for n in range(len(path), 0, -1))
     key = next((name for name in tries if name in found), ".".join(path))
     source = found[key].source if key in found else "the settings"
-    return ConfigError(f"{key} from {source}: {first['msg']}", hint="`shiftboss config` shows all settings")
+    message, hint = first["msg"], "`shiftboss config` shows all settings"
+    if first["type"] == "extra_forbidden":
+        message, hint = "there is no such key", nearest(path[-1], _fields(Settings.complete(), path[:-1]))
+    return ConfigError(f"{'.'.join(path)} from {source}: {message}", hint=hint)
+
+
+def _fields(kind: Any, path: list[str]) -> list[str]:
+    """Return the keys of the section at this path, which may lead through lists and tables of sections."""
+    for part in path:
+        field = getattr(kind, "model_fields", {}).get(part)
+        kind = (get_args(kind) or [None])[-1] if field is None else field.annotation
+    return list(getattr(kind, "model_fields", ()))

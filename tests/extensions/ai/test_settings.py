@@ -25,3 +25,19 @@ def test_a_section_inside_a_section(tmp_path: Path) -> None:
 def test_an_error_deep_inside_names_its_key(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"ai\.openai\.timeout from SHIFTBOSS_AI_OPENAI_TIMEOUT"):
         Settings.load({"SHIFTBOSS_AI_OPENAI_TIMEOUT": "soon"}, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("lines", "key", "near"),
+    [
+        ("prompt_costs = 1", "prompt_costs", "prompt_cost"),
+        ('[[ai.models.big.deployments]]\nprovider = "openai"\nmodle = "x"', "deployments.0.modle", "model"),
+    ],
+)
+def test_a_typo_in_a_model_names_the_key(tmp_path: Path, lines: str, key: str, near: str) -> None:
+    (tmp_path / "shiftboss.toml").write_text(f"[ai.models.big]\n{lines}\n")
+    with pytest.raises(ConfigError) as refused:
+        Settings.load({}, tmp_path)
+    problems = [str(refused.value), refused.value.hint]
+    assert f"ai.models.big.{key} from " in str(refused.value), problems
+    assert refused.value.hint == f"did you mean {near!r}?"
