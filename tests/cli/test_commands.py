@@ -128,7 +128,7 @@ def test_a_failure_is_shown_retried_and_cancelled(run: Run, database_url: str) -
     assert "RuntimeError: out of paper" in shown
     assert run("why", str(id)).startswith("failed\t")
     assert main(["submit", "shop.broken", "--wait", "--timeout", "0.1"]) == 9
-    assert run("tasks", "retry", "--failed", "--type", "shop.broken") == "1 tasks will run again\n"
+    assert run("tasks", "retry", "--failed", "--type", "shop.broken") == "1 task will run again\n"
     assert run("tasks", "cancel", str(id), "--reason", "enough") == f"{id}\tCancelled\n"
     assert json.loads(run("tasks", "show", str(id), "--json"))["error_message"] == "enough"
 
@@ -208,3 +208,10 @@ def test_config_and_database_as_json(run: Run, database_url: str) -> None:
     assert found["worker.concurrency"] == {"value": 10, "source": "default"}
     assert database_url not in found["database.url"]["value"]
     assert json.loads(run("db", "status", "--json"))["current"] is True
+
+
+def test_tokens_are_listed_as_lines(run: Run) -> None:
+    run("token", "create", "ci", "--role", "operator")
+    [line] = run("token", "list").splitlines()
+    assert line.split("\t")[:2] == ["ci", "operator"]
+    assert line.split("\t")[5] == "live"

@@ -92,10 +92,15 @@ def show_rows(rows: Iterable[Row], columns: Columns, *, empty: str = "") -> None
     """Print a table on a terminal, or tab-separated lines without a heading on a pipe."""
     lines = [[text(value(row)) for value in columns.values()] for row in rows]
     if not on_terminal():
-        for line in lines:
-            typer.echo("\t".join(cell.replace("\t", " ").replace("\n", " ") for cell in line))
+        say_lines(lines)
         return
     console().print(table(columns, lines) if lines else empty)
+
+
+def say_lines(lines: Iterable[Iterable[str]]) -> None:
+    """Print one tab-separated line per row, for a pipe."""
+    for line in lines:
+        typer.echo("\t".join(cell.replace("\t", " ").replace("\n", " ") for cell in line))
 
 
 def table(heads: Iterable[str], lines: Sequence[Sequence[str]]) -> RenderableType:

@@ -9,11 +9,21 @@ from typing import Annotated
 import typer
 
 from shiftboss.cli.operator import me, operating
+from shiftboss.cli.output import Columns
 from shiftboss.model.access import Role
 from shiftboss.operations import Operations
 
 app = typer.Typer(help="Tokens for the API and the coordinator.", add_completion=False)
 
+COLUMNS: Columns = {
+    "name": lambda row: row["name"],
+    "role": lambda row: row["role"],
+    "created": lambda row: row["created_at"],
+    "used": lambda row: row["last_used_at"],
+    "expires": lambda row: row["expires_at"],
+    "state": lambda row: "revoked" if row["revoked_at"] else "live",
+    "id": lambda row: row["id"],
+}
 RoleOption = Annotated[Role, typer.Option(help="the role of the token")]
 
 
@@ -38,29 +48,9 @@ def create(
 @app.command("list")
 def list_() -> None:
     """List the tokens, without their secrets."""
-    from rich.console import Console
-    from rich.table import Table
+    from shiftboss.cli.output import ask, show_rows
 
-    async def run() -> Table:
-        table = Table(
-            "name", "role", "created", "used", "expires", "state", "id", box=None, header_style="bold"
-        )
-        async with operating(Operations) as (db, _):
-            for row in await db.tokens.list():
-                times = [
-                    f"{row[key]:%Y-%m-%d %H:%M}" if row[key] else ""
-                    for key in ("created_at", "last_used_at", "expires_at")
-                ]
-                table.add_row(
-                    row["name"],
-                    row["role"],
-                    *times,
-                    "revoked" if row["revoked_at"] else "live",
-                    str(row["id"]),
-                )
-        return table
-
-    Console().print(asyncio.run(run()))
+    show_rows(ask(lambda db: db.tokens.list()), COLUMNS, empty="no tokens")
 
 
 @app.command()

@@ -37,6 +37,7 @@ async def test_the_table_and_its_json(
     assert rows["openai"]["spend_today"] == 0.0035
     assert (rows["azure"]["configured"], rows["local"]["configured"]) == (False, True)
     table = run(database_url, OPENAI_API_KEY="sk-hidden")
+    assert table.splitlines()[0].split("\t")[:2] == ["openai", "yes"], "one line per row in a pipe"
     assert "1/60" in table
     assert "$0.0035/$5.00" in table
     assert "sk-hidden" not in table

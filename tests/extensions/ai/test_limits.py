@@ -95,7 +95,7 @@ async def test_a_spent_budget_of_one_tenant_holds_no_other_that_asks_the_same(
     db: Database, server: ProtocolServer, make_settings: Any
 ) -> None:
     server.answers("x")
-    await db.ai.set_ai_limit("tenant", "acme", daily_budget=0.0001)
+    await db.ai.set_ai_limit("tenant", "acme", daily_budget=0)
     async with await AI.open(make_settings("openai"), db) as ai:
         asked = [ai.complete("the same", tenant=tenant) for tenant in ("acme", "other")]
         held, answered = await asyncio.gather(*asked, return_exceptions=True)
@@ -254,3 +254,29 @@ def test_the_command_line(database_url: str, server: ProtocolServer) -> None:
     assert "sentiment_analysis" in shiftboss(database_url, "templates")
     assert "gpt-4o" in shiftboss(database_url, "models")
     assert len(json.loads(shiftboss(database_url, "embed", "a text"))) == 256
+
+
+async def test_the_cost_of_a_task_includes_its_children(db: Database, database_url: str) -> None:
+    made = await db.fetch("INSERT INTO tasks (task_type) VALUES ('a'), ('a'), ('a') RETURNING id")
+    parent, child, other = (row["id"] for row in made)
+    await db.execute(
+        "INSERT INTO shiftboss.steps (task_id, kind, name, ordinal, state, attempt, lease, started_at, child_id)"
+        " VALUES (%s, 'child', 'a', 1, 'done', 1, 1, now(), %s)",
+        [parent, child],
+    )
+    for task, cost in ((parent, 0.25), (child, 0.5), (child, 0.125), (other, 9)):
+        await db.execute(
+            "INSERT INTO shiftboss.ai_calls (provider, model, kind, task_type, task_id, started_at, lease_until,"
+            " outcome, prompt_tokens, cost) VALUES ('p', 'm', 'completion', 'a', %s, now(), now(), 'ok', 5, %s)",
+            [task, cost],
+        )
+    run = [sys.executable, "-m", "shiftboss", "ai", "calls", "--task", str(parent)]
+    done = subprocess.run(
+        run,
+        env=os.environ | {"SHIFTBOSS_DATABASE_URL": database_url},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert len(done.stdout.splitlines()) == 1
+    assert done.stderr == "total of the task and its 1 child task: 3 calls, 15 tokens, $0.87500000\n"

@@ -26,6 +26,11 @@ def providers(as_json: Json = False) -> None:
     if as_json:
         say_json([{name: _plain(value) for name, value in row.items()} for row in rows])
         return
+    from shiftboss.cli.output import on_terminal, say_lines
+
+    if not on_terminal():
+        say_lines(_cells(row) for row in rows)
+        return
     from rich.console import Console
 
     Console().print(_table(rows))

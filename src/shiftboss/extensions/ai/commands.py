@@ -150,16 +150,27 @@ def calls(
     limit: Annotated[int, typer.Option(min=1, max=1000, help="maximum number of calls")] = 20,
     as_json: Json = False,
 ) -> None:
-    """Show the latest calls with their provider, outcome, tokens and cost."""
-    from shiftboss.cli.output import task_ids
+    """Show the latest calls with their provider, outcome, tokens and cost.
 
-    async def look(db: Database) -> list[Row]:
-        id = (await task_ids(db, [task]))[0] if task is not None else None
-        return await db.family(AIEngine).calls(limit=limit, task_id=id, tenant=tenant, outcome=outcome)
+    With --task, the total of the task and its child tasks is printed to stderr.
+    """
+    from shiftboss.cli.output import count, task_ids
 
-    rows = [{**row, "cost": float(row["cost"])} for row in ask(look)]
+    async def look(db: Database) -> tuple[list[Row], Row | None]:
+        engine, id = db.family(AIEngine), (await task_ids(db, [task]))[0] if task is not None else None
+        found = await engine.calls(limit=limit, task_id=id, tenant=tenant, outcome=outcome)
+        return found, None if id is None else await engine.task_cost(id)
+
+    found, total = ask(look)
+    rows = [{**row, "cost": float(row["cost"])} for row in found]
     _show(rows, as_json, "call_id", "started_at", "provider", "model", "task_type", "tenant", "outcome",
           "prompt_tokens", "completion_tokens", "cost", "latency_ms")  # fmt: skip
+    if total is not None:
+        typer.echo(
+            f"total of the task and its {count(total['tasks'] - 1, 'child task')}: "
+            f"{count(total['calls'], 'call')}, {total['tokens']} tokens, ${total['cost']:f}",
+            err=True,
+        )
 
 
 @app.command()

@@ -97,6 +97,19 @@ class AIEngine:
              "prefix": prefix.replace("%", "") + "%"},
         )  # fmt: skip
 
+    async def task_cost(self, task_id: UUID) -> Row:
+        """Return `tasks`, `calls`, `tokens` and `cost` of a task and its children, recursively."""
+        row = await self._db.fetch_one(
+            "WITH RECURSIVE below (id) AS (SELECT %s::uuid UNION SELECT s.child_id FROM below b "
+            "JOIN shiftboss.steps s ON s.task_id = b.id AND s.kind = 'child' WHERE s.child_id IS NOT NULL) "
+            "SELECT count(DISTINCT b.id) AS tasks, count(c.id) AS calls, coalesce(sum(c.cost), 0) AS cost, "
+            "coalesce(sum(c.prompt_tokens + c.completion_tokens), 0)::bigint AS tokens "
+            "FROM below b LEFT JOIN shiftboss.ai_calls c ON c.task_id = b.id",
+            [task_id],
+        )
+        assert row is not None
+        return row
+
     async def set_ai_limit(
         self, scope: str, name: str, *, daily_budget: float | None = None,
         requests_per_minute: int | None = None, tokens_per_minute: int | None = None,

@@ -16,6 +16,7 @@ from shiftboss.extensions.vectorizer.store import Vectorizers
 if TYPE_CHECKING:
     from shiftboss.db import Database
 
+SERVE = "shiftboss worker shiftboss.extensions.vectorizer.handlers:handlers --queue vectorizer"
 app = typer.Typer(
     help="Vectorizers: keep embeddings of tables up to date.", add_completion=False, no_args_is_help=True
 )
@@ -154,14 +155,19 @@ def status(
     watch: Annotated[bool, typer.Option("--watch", "-w", help="refresh until Ctrl-C")] = False,
 ) -> None:
     """Show the state of vectorizers: pending and failed rows, rate and time left."""
-    from rich.console import Console
-
-    from shiftboss.extensions.vectorizer.cli_view import status_table, watch_status
+    from shiftboss.extensions.vectorizer.cli_view import show_status, watch_status
 
     if watch:
         ask(lambda db: watch_status(lambda: db.family(Vectorizers).status(which)))
         return
-    Console().print(status_table(ask(lambda db: db.family(Vectorizers).status(which))))
+
+    async def look(db: Database) -> tuple[list[dict[str, Any]], bool]:
+        return await db.family(Vectorizers).status(which), await db.family(Vectorizers).unserved()
+
+    rows, unserved = ask(look)
+    show_status(rows)
+    if unserved and any(row["state"] in ("working", "updating") for row in rows):
+        typer.echo(f"note: no worker serves the queue vectorizer: run `{SERVE}`", err=True)
 
 
 @app.command()
@@ -169,15 +175,9 @@ def errors(
     which: OneOrAll = None, limit: Annotated[int, typer.Option(min=1, help="maximum number of rows")] = 50
 ) -> None:
     """Show the rows that could not be embedded, with the step and the reason."""
-    from rich.console import Console
+    from shiftboss.extensions.vectorizer.cli_view import show_errors
 
-    from shiftboss.extensions.vectorizer.cli_view import error_table
-
-    rows = ask(lambda db: db.family(Vectorizers).errors(which, limit))
-    if rows:
-        Console().print(error_table(rows))
-    else:
-        typer.echo("no errors")
+    show_errors(ask(lambda db: db.family(Vectorizers).errors(which, limit)))
 
 
 @app.command()
@@ -225,13 +225,11 @@ def search(
     ] = None,
 ) -> None:
     """Search for the chunks that match a text best."""
-    from rich.console import Console
-
-    from shiftboss.extensions.vectorizer.cli_view import found_table
+    from shiftboss.extensions.vectorizer.cli_view import show_found
     from shiftboss.extensions.vectorizer.search import find
 
     found = asyncio.run(find(which, question, limit, mode=mode, filter=conditions(filter or ())))
-    Console().print(found_table(found))
+    show_found(found)
 
 
 @app.command()

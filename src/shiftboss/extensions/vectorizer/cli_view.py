@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -11,6 +11,8 @@ from rich.live import Live
 from rich.markup import escape
 from rich.progress_bar import ProgressBar
 from rich.table import Table
+
+from shiftboss.cli.output import Columns, console, on_terminal, show_rows
 
 Rows = Sequence[dict[str, Any]]
 COLOURS = {"idle": "green", "working": "cyan", "updating": "cyan", "paused": "yellow", "deferred": "yellow"}
@@ -49,21 +51,20 @@ async def watch_status(look: Callable[[], Awaitable[Rows]]) -> None:
             await asyncio.sleep(WATCH_SECONDS)
 
 
-def error_table(rows: Rows) -> Table:
-    table = Table("vectorizer", "key", "step", "tries", "state", "when", "reason", box=None)
-    for row in rows:
-        when = f"{row['failed_at']:%Y-%m-%d %H:%M:%S}"
-        cells = escape(row["name"]), _key(row["key"]), row["step"], str(row["attempts"]), row["state"], when
-        table.add_row(*cells, escape(row["reason"]))
-    return table
+def show_status(rows: Rows) -> None:
+    """Print the table with the reasons of deferred vectorizers, or lines for a pipe."""
+    if on_terminal():
+        console().print(status_table(rows))
+    else:
+        show_rows(rows, STATUS)
 
 
-def found_table(rows: Rows) -> Table:
-    table = Table("distance", "score", "key", "chunk", box=None)
-    for row in rows:
-        distance = "–" if row["distance"] is None else f"{row['distance']:.3f}"
-        table.add_row(distance, f"{row['score']:.4f}", _key(row["key"]), escape(row["chunk"]))
-    return table
+def show_errors(rows: Rows) -> None:
+    show_rows(rows, ERRORS, empty="no errors")
+
+
+def show_found(rows: Rows) -> None:
+    show_rows(rows, FOUND, empty="nothing found")
 
 
 def _reasons(rows: Rows) -> Iterable[str]:
@@ -75,14 +76,42 @@ def _reasons(rows: Rows) -> Iterable[str]:
             yield f"[cyan]{escape(row['name'])}[/] {row['index_state']}"
 
 
-def _waiting(row: dict[str, Any]) -> int:
+def _waiting(row: Mapping[str, Any]) -> int:
     return int(row["pending"] + (row["update_pending"] or 0))
 
 
 def _key(key: dict[str, str]) -> str:
     parts = key.values() if len(key) == 1 else (f"{name}={value}" for name, value in key.items())
-    return escape(", ".join(parts))
+    return ", ".join(parts)
 
 
 def _or_dash(value: object) -> str:
     return "–" if value is None else str(value)
+
+
+STATUS: Columns = {
+    "id": lambda row: row["id"],
+    "name": lambda row: row["name"],
+    "source": lambda row: row["source_table"],
+    "state": lambda row: row["state"],
+    "pending": _waiting,
+    "failed": lambda row: row["failed"],
+    "rows/s": lambda row: row["rows_per_second"],
+    "left": lambda row: row["time_left"],
+    "reason": lambda row: row["defer_reason"],
+}
+ERRORS: Columns = {
+    "vectorizer": lambda row: row["name"],
+    "key": lambda row: _key(row["key"]),
+    "step": lambda row: row["step"],
+    "tries": lambda row: row["attempts"],
+    "state": lambda row: row["state"],
+    "when": lambda row: row["failed_at"],
+    "reason": lambda row: row["reason"],
+}
+FOUND: Columns = {
+    "distance": lambda row: "–" if row["distance"] is None else f"{row['distance']:.3f}",
+    "score": lambda row: f"{row['score']:.4f}",
+    "key": lambda row: _key(row["key"]),
+    "chunk": lambda row: row["chunk"],
+}

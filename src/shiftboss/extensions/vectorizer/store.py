@@ -113,6 +113,16 @@ class Vectorizers:
             return await self._db.fetch("SELECT * FROM ai.vectorizer_status ORDER BY id")
         return await self._db.fetch(STATUS.format(_named(which)), [which])
 
+    async def unserved(self) -> bool:
+        """Return whether tasks of vectorizers wait, and no active worker serves them."""
+        row = await self._db.fetch_one(
+            "SELECT EXISTS (SELECT FROM public.tasks WHERE status = 'Queued' AND queue = 'vectorizer'"
+            " AND task_type = 'vectorizer.run') AND NOT EXISTS (SELECT FROM public.workers w"
+            " WHERE w.status = 'active' AND NOT shiftboss.ending(w)"
+            " AND shiftboss.capable(w, 'vectorizer', 'vectorizer.run', NULL)) AS unserved"
+        )
+        return row is not None and bool(row["unserved"])
+
     async def errors(self, which: Which | None = None, limit: int = 100) -> list[Row]:
         """Return `ai.vectorizer_errors`, latest first."""
         chosen = None if which is None else (await self.get(which)).counted_as
