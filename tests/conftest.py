@@ -36,6 +36,7 @@ from shiftboss.db.migrate import migrate
 from tests import servers
 from tests.extensions.page.stage import BROWSERS
 
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")  # as our commands do
 SERVER_DIR = "SHIFTBOSS_TEST_SERVER_DIR"
 TEMPLATE = "shiftboss_template"
 EMPTY = "shiftboss_empty"  # has nothing but the extensions that only a superuser can create

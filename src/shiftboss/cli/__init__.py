@@ -140,6 +140,8 @@ def _extra(name: str, command: Command, args: list[str]) -> str | None:
 def _invoke(name: str, command: Command, args: list[str]) -> int:
     from typer.main import get_command
 
+    # gRPC's fork handlers crash some children between fork and exec, and no command uses gRPC after a fork.
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     app = load_command(name, command, args[0] if args else None)
     try:
         get_command(app).main(args=args, prog_name=f"{NAME} {name}")
