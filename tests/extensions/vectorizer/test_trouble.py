@@ -190,7 +190,7 @@ async def test_a_vectorizer_has_an_address_and_a_key_of_its_own(
     states = {row["id"]: row for row in await db.vectorizers.status()}
     assert [states[id]["pending"] for id in (here, there, keyless)] == [0, 0, 0]
     assert "UNSET_API_KEY is not set" in states[unset]["defer_reason"]
-    assert "not the name of a key" in states[odd]["defer_reason"]
+    assert "not a valid name for a key variable" in states[odd]["defer_reason"]
 
 
 async def test_changing_the_address_embeds_nothing_anew(db: Database) -> None:

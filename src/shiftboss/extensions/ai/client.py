@@ -1,4 +1,4 @@
-"""What users call: `complete`, `stream` and `embed`, on behalf of a task or of nobody."""
+"""The public clients of the AI engine: `complete`, `stream` and `embed`."""
 
 from __future__ import annotations
 

@@ -10,7 +10,8 @@ SET search_path = pg_catalog, pg_temp AS $$
     FROM pg_attribute WHERE attrelid = v.source_table AND attnum > 0 AND NOT attisdropped
 $$;
 
--- CREATE VIEW, or CREATE OR REPLACE VIEW. Before PostgreSQL 15 a view reads with the privileges of its owner.
+-- Create the joining view; p_create is CREATE VIEW or CREATE OR REPLACE VIEW. Before PostgreSQL 15, the view has the privileges of
+-- its owner.
 CREATE OR REPLACE FUNCTION ai._create_view(v ai.vectorizer, p_create text, p_name text) RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
