@@ -66,7 +66,7 @@ def test_top_acts_on_the_chosen_line(start: Start, database_url: str) -> None:
     child.expect("queue alpha resumed")
     child.send("\x1b[B")
     child.send("r")
-    child.expect("1 failed tasks of beta will run again")
+    child.expect("1 failed task of beta will run again")
     child.send("d")
     child.expect("select a worker to drain")
     child.send("q")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shiftboss.cli.operator import act, me
-from shiftboss.cli.output import console, on_terminal, table
+from shiftboss.cli.output import console, count, on_terminal, table
 from shiftboss.cli.status import QUEUES, WORKERS, gather, summary
 from shiftboss.model.errors import ShiftbossError, UsageError
 
@@ -117,7 +117,7 @@ class Top:
             return "select a queue to retry"
         ids = await self.db.insights.tasks.ids(TaskFilter(status="Failed", queue=row["name"]))
         retried = await self.operations.retry_tasks(me(), ids)
-        return f"{len(retried)} failed tasks of {row['name']} will run again"
+        return f"{count(len(retried), 'failed task')} of {row['name']} will run again"
 
     def _line(self) -> tuple[str, dict[str, Any]]:
         return self.lines[min(self.chosen, len(self.lines) - 1)]
