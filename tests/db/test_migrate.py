@@ -7,6 +7,7 @@ import sys
 import psycopg
 import pytest
 
+from shiftboss.db.connection import connect
 from shiftboss.db.migrate import is_current, migrate
 from shiftboss.db.sqlfiles import SqlFile, SqlTree, all_trees
 from shiftboss.model.errors import MigrationError
@@ -144,3 +145,12 @@ async def test_ten_migrators_at_once(empty_database_url: str) -> None:
         file.name for tree in all_trees() for file in tree.migrations
     )
     assert await is_current(empty_database_url)
+
+
+@pytest.mark.parametrize("name", ["tasks", "workers", "health", "places"])
+async def test_a_foreign_table_is_named(empty_database_url: str, name: str) -> None:
+    async with connect(empty_database_url) as conn:
+        await conn.execute(f"CREATE TABLE public.{name} (number serial, salary numeric)")
+    with pytest.raises(MigrationError, match=rf"public\.{name} existed before") as caught:
+        await migrate(empty_database_url)
+    assert "another database" in str(caught.value.hint)

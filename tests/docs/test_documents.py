@@ -103,7 +103,7 @@ def test_the_example_project_passes_its_own_tests(tmp_path: Path, environment: d
         text=True,
         check=False,
     )
-    assert (again.returncode, "already there" in again.stderr) == (2, True)
+    assert (again.returncode, "already exists" in again.stderr) == (2, True)
     said = output(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"], tmp_path / "shop", environment
     )

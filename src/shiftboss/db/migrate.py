@@ -63,6 +63,11 @@ SELECT current_user AS role, concat_ws('; ',
     CASE WHEN NOT has_schema_privilege('public', 'CREATE')
          THEN format('GRANT USAGE, CREATE ON SCHEMA public TO "%s"', current_user) END) AS missing
 """
+_TABLE = re.compile(r"CREATE TABLE IF NOT EXISTS public\.(\w+)")
+_PRESENT = """
+SELECT relname AS name FROM pg_class WHERE relnamespace = to_regnamespace('public') AND relname = ANY (%s)
+ORDER BY relname
+"""
 _PUBLIC = re.compile(r"\bpublic\.(?=vector)|(?<=OPERATOR\()public\.")
 _DROP_FIRST = re.compile(r"DROP (?:FUNCTION|PROCEDURE|AGGREGATE|ROUTINE) .+\)")
 
@@ -146,6 +151,7 @@ class _Migration:
         self._trees = all_trees() if trees is None else trees
         self._done = Migrated()
         self._missing: frozenset[str] = frozenset()
+        self._foreign: list[str] = []  # tables with our names, from before the first migration
         self._schemas: dict[str, str] = {}  # by required PostgreSQL extension
 
     async def run(self) -> Migrated:
@@ -162,6 +168,7 @@ class _Migration:
         pending = await self._pending()
         await self._lock([file.sql for _, file in pending])
         await self._find_missing(install=True)
+        self._foreign = [] if await self._ledger() else await self._tables_in_public()
         for tree, file in pending:
             if file.requires not in self._missing:
                 await self._apply(file)
@@ -337,11 +344,11 @@ class _Migration:
             except errors.InvalidFunctionDefinition as error:
                 drop = _DROP_FIRST.search(error.diag.message_hint or "")
                 if drop is None:
-                    raise _failure(file.name, error) from error
+                    raise self._failure(file.name, error) from error
                 await self._drop_views()
                 await self._drop(drop[0])
             except psycopg.Error as error:
-                raise _failure(file.name, error) from error
+                raise self._failure(file.name, error) from error
 
     async def _drop_views(self) -> None:
         for name in reversed([name for tree in self._trees for name in tree.view_names]):
@@ -360,7 +367,18 @@ class _Migration:
         try:
             await self._run_file(file)
         except psycopg.Error as error:
-            raise _failure(file.name, error) from error
+            raise self._failure(file.name, error) from error
+
+    def _failure(self, name: str, error: psycopg.Error) -> MigrationError:
+        if self._foreign and (error.sqlstate or "").startswith("42"):
+            return _collision(self._foreign, error)
+        return _failure(name, error)
+
+    async def _tables_in_public(self) -> list[str]:
+        """Return the tables of this schema that `public` has before the first migration."""
+        ours = {name for file in self._all("migrations") for name in _TABLE.findall(file.sql)}
+        rows = await self._conn.execute(_PRESENT, [sorted(ours)])
+        return [row["name"] async for row in rows]
 
     async def _run_file(self, file: SqlFile) -> None:
         await self._execute(self._path(file))
@@ -378,6 +396,15 @@ class _Migration:
     async def _execute(self, sql: str) -> None:
         if sql.strip():
             await self._conn.execute(sql)
+
+
+def _collision(tables: Sequence[str], error: psycopg.Error) -> MigrationError:
+    names = ", ".join(f"public.{name}" for name in tables)
+    return MigrationError(
+        f"{names} existed before and does not fit Shiftboss's schema: {error.diag.message_primary}",
+        hint="use another database for Shiftboss, or rename that table; nothing was changed",
+        sqlstate=error.sqlstate,
+    )
 
 
 def _failure(name: str, error: psycopg.Error) -> MigrationError:
