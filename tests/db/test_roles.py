@@ -12,7 +12,7 @@ from shiftboss.db import Database
 from shiftboss.db.migrate import is_current, migrate
 from shiftboss.db.roles import Kind, grants
 from shiftboss.model.access import Forbidden, Principal, Role
-from shiftboss.model.errors import DatabaseError, MigrationError
+from shiftboss.model.errors import DatabaseError, MigrationError, UsageError
 from shiftboss.model.settings import Settings
 from shiftboss.model.task import NewTask
 from shiftboss.model.worker import Member
@@ -71,7 +71,7 @@ async def test_an_application_enqueues_from_python_and_by_operations(database_ur
     async with await Database.open(login) as db:
         (made,) = await db.tasks.enqueue([NewTask(task_type="a")])
         other = await Operations(db, Settings.load()).enqueue(ME, NewTask(task_type="b"))
-        assert "no worker knows" in (other.warning or "")
+        assert "no worker serves" in (other.warning or "")
         with pytest.raises(DatabaseError, match="permission denied"):
             await Operations(db, Settings.load()).pause_queue(ME, "default")
     with psycopg.connect(database_url) as owner:
@@ -187,3 +187,18 @@ async def test_a_role_without_rights_is_told_what_is_missing(login: str) -> None
     async with await Database.open(login) as db:
         with pytest.raises(DatabaseError, match="permission denied"):
             await db.tasks.claim("w")
+
+
+async def test_a_missing_role_is_told_how_to_make_it(database_url: str) -> None:
+    with pytest.raises(UsageError, match="there is no role 'nobody'") as caught:
+        await grants(database_url, Kind.WORKER, "nobody", apply=True)
+    assert 'CREATE ROLE "nobody" LOGIN' in str(caught.value.hint)
+
+
+async def test_a_role_may_connect_where_the_public_may_not(database_url: str, login: str) -> None:
+    name = urlsplit(database_url).path[1:]
+    with psycopg.connect(database_url, autocommit=True) as owner:
+        owner.execute(f'REVOKE CONNECT ON DATABASE "{name}" FROM PUBLIC')
+    with pytest.raises(psycopg.OperationalError):
+        psycopg.connect(login)
+    (await given(database_url, login, Kind.VIEWER)).close()

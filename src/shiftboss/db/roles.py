@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from psycopg import sql
 
-from shiftboss.db.connection import connect
+from shiftboss.db.connection import Connection, connect
 from shiftboss.extension import extensions
 from shiftboss.model.errors import UsageError
 
@@ -47,18 +47,28 @@ async def grants(url: str, kind: Kind, role: str, *, apply: bool = False) -> str
                 "this database has no Shiftboss schema yet", hint="run `shiftboss db migrate` first"
             )
         schemas = [name for name in _schemas() if name in row["schemas"]]
-        statements = _owner(row["name"]) if kind is Kind.OWNER else _statements(kind, schemas)
+        statements = _owner(row["name"]) if kind is Kind.OWNER else _statements(kind, schemas, row["name"])
         text = [statement.format(role=sql.Identifier(role)).as_string(conn) for statement in statements]
+        if apply:
+            await _require_role(conn, role)
         for statement in text if apply else ():
             await conn.execute(statement)
     return "".join(f"{statement};\n" for statement in text)
+
+
+async def _require_role(conn: Connection, role: str) -> None:
+    found = await conn.execute("SELECT FROM pg_roles WHERE rolname = %s", [role])
+    if await found.fetchone() is None:
+        create = sql.SQL("CREATE ROLE {} LOGIN PASSWORD '…'").format(sql.Identifier(role)).as_string(conn)
+        raise UsageError(f"there is no role {role!r}", hint=f"create it first, as a superuser: {create};")
 
 
 def _schemas() -> list[str]:
     return ["shiftboss", "ai", *(schema for extension in extensions() for schema in extension.schemas)]
 
 
-def _statements(kind: Kind, schemas: list[str]) -> Iterator[sql.SQL]:
+def _statements(kind: Kind, schemas: list[str], database: str) -> Iterator[sql.SQL]:
+    yield sql.SQL(f"GRANT CONNECT ON DATABASE {_quoted(database)} TO {{role}}")
     yield sql.SQL("GRANT USAGE ON SCHEMA public, " + ", ".join(schemas) + " TO {role}")
     if kind is Kind.ENQUEUE:
         yield sql.SQL(f"GRANT INSERT ({', '.join(ENQUEUED)}), SELECT (id) ON public.tasks TO {{role}}")
@@ -96,6 +106,9 @@ def _ours(names: tuple[str, ...]) -> str:
 
 def _owner(database: str) -> Iterator[sql.SQL]:
     """Yield the grants to migrate a database of another owner. Existing objects keep their owner."""
-    name = '"' + database.replace('"', '""').replace("{", "{{").replace("}", "}}") + '"'
-    yield sql.SQL(f"GRANT CONNECT, CREATE, TEMPORARY ON DATABASE {name} TO {{role}}")
+    yield sql.SQL(f"GRANT CONNECT, CREATE, TEMPORARY ON DATABASE {_quoted(database)} TO {{role}}")
     yield sql.SQL("GRANT USAGE, CREATE ON SCHEMA public TO {role}")
+
+
+def _quoted(database: str) -> str:
+    return '"' + database.replace('"', '""').replace("{", "{{").replace("}", "}}") + '"'
