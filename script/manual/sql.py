@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from manual.markdown import sentence
-from manual.sqltexts import FOLDERS, TEXTS
+from manual.sqltexts import FIELDS, FOLDERS, OFFERED, TEXTS
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "shiftboss"
 DEFINED = re.compile(
@@ -15,6 +15,7 @@ DEFINED = re.compile(
     r"(.*?)(?=\bAS\b\s|\bLANGUAGE\b|\Z)",
     re.MULTILINE | re.DOTALL,
 )
+RECORD = re.compile(r"jsonb_to_record\(o\.task\) AS t \((.*?)\)\n", re.DOTALL)
 
 
 class Defined:
@@ -29,6 +30,11 @@ class Defined:
         self.signature = " ".join(f"{self.name}{rest}".split())
 
     @property
+    def offered(self) -> bool:
+        """Whether it is meant for SQL clients; the processes of Shiftboss call the others."""
+        return self.name.startswith("public.") or self.name in OFFERED
+
+    @property
     def internal(self) -> bool:
         """Whether others have no use for it: it belongs to a trigger, or nothing is said about it."""
         hidden = self.name.split(".")[-1].startswith("_") and self.name not in TEXTS
@@ -40,15 +46,38 @@ class Defined:
         )
 
 
+def _fields() -> list[str]:
+    """Return the table of the fields that `shiftboss.enqueue` takes, with their types, from its definition."""
+    source = (SOURCE / "sql" / "functions" / "10_enqueue.sql").read_text(encoding="utf-8")
+    record = RECORD.search(source)
+    assert record is not None
+    types = dict(one.split(maxsplit=1) for one in " ".join(record[1].split()).split(", "))
+    types |= dict.fromkeys(("dedup_for", "debounce", "debounce_max"), "interval")
+    assert types.keys() == FIELDS.keys(), types.keys() ^ FIELDS.keys()
+    rows = [f"| `{name}` | {types[name]} | {about} |" for name, about in FIELDS.items()]
+    return [
+        "## Fields of a task",
+        "",
+        "Each object that `shiftboss.enqueue` takes may have these fields. Only `task_type` is required.",
+        "",
+        "| field | type | meaning |",
+        "|---|---|---|",
+        *rows,
+        "",
+    ]
+
+
 def text() -> str:
-    lines: list[str] = []
+    lines: list[str] = _fields()
     for title, folder in FOLDERS.items():
         files = sorted((SOURCE / folder).glob("views/*.sql")) + sorted(
             (SOURCE / folder).glob("functions/*.sql")
         )
         found = list({one.name: one for path in files for one in _defined(path)}.values())
         lines += [f"## {title}", "", *_family("Views", [one for one in found if one.kind == "view"])]
-        lines += _family("Functions", [one for one in found if one.kind != "view" and not one.internal])
+        functions = [one for one in found if one.kind != "view" and not one.internal]
+        lines += _family("Functions for your own code", [one for one in functions if one.offered])
+        lines += _family("Functions of Shiftboss's processes", [one for one in functions if not one.offered])
         hidden = sorted(f"`{one.name}`" for one in found if one.internal and one.kind != "view")
         lines += [f"Internal, without a promise: {', '.join(hidden)}.", ""] if hidden else []
     return "\n".join(lines)

@@ -54,3 +54,42 @@ TEXTS = {
     "journal.search": "Find entries near a vector, the nearest first.",
     "journal.status": "How many entries are imported and analysed, by writer.",
 }
+
+# Functions for SQL clients, next to those in `public`. The processes of Shiftboss call all others.
+OFFERED = {
+    "shiftboss.enqueue", "shiftboss.cancel", "shiftboss.retry", "shiftboss.why", "shiftboss.send_event",
+    "shiftboss.set_limit", "shiftboss.reset_limit", "shiftboss.pause", "shiftboss.resume", "shiftboss.payload_limit",
+    "shiftboss.set_payload_limit", "shiftboss.pause_workers", "shiftboss.resume_workers", "shiftboss.create_token",
+    "shiftboss.get_run", "shiftboss.count_runs", "shiftboss.list_places", "shiftboss.count_places",
+    "ai.create_vectorizer", "ai.update_vectorizer", "ai.pause_vectorizer", "ai.search_vectorizer",
+    "journal.search", "journal.status",
+}  # fmt: skip
+
+FIELDS = {
+    "task_type": "the name of the task",
+    "params": "its arguments, a JSON object; default `{}`",
+    "queue": "default `default`",
+    "priority": "0 to 100; higher values run first; default 5, or that of `origin`",
+    "origin": "what requested it: `real_time_analysis`, `user_requested`, `batch_processing`, `background_cleanup`",
+    "tenant": "the tenant it belongs to, for fair shares",
+    "run_at": "not before this time",
+    "delay": "not before this long after now; `run_at` takes precedence",
+    "deadline": "the task fails if it has not ended by then",
+    "timeout": "the longest duration of one attempt",
+    "dedup_key": "only one task with this key can be live; another one returns its id and `created` false",
+    "dedup_for": "how long the key stays reserved, even if the task ends earlier",
+    "debounce": "start this long after the last enqueue with the same key",
+    "debounce_max": "the latest start of a debounced task",
+    "concurrency_key": "the key of limits per key",
+    "max_attempts": "how many attempts may fail; default 3",
+    "backoff": "the pause before the second attempt",
+    "backoff_factor": "the factor between one pause and the next; default 2",
+    "backoff_max": "the longest pause; default one hour",
+    "depends_on": "ids of tasks that must end first",
+    "on_dependency_failure": "`cancel` (default), `fail` or `run`",
+    "requires": 'what a worker must have, such as `{"gpu": true}`',
+    "region": "the preferred region of the worker",
+    "run_id": "the run it belongs to",
+    "id": "its id; default: a new one",
+    "metadata": "a JSON object for your own use",
+}

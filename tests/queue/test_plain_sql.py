@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 from datetime import timedelta
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from psycopg.types.json import Jsonb
 
 from shiftboss.db import Database
+from shiftboss.model.errors import DatabaseError
 from shiftboss.model.task import NewTask
 from tests.queue.test_queue import enqueue, status
 
@@ -200,3 +202,17 @@ async def test_an_empty_type_is_refused(db: Database) -> None:
         await conn.execute("INSERT INTO tasks (task_type) VALUES ('t')")
         with pytest.raises(psycopg.errors.CheckViolation, match="task_type"):
             await conn.execute("UPDATE tasks SET task_type = ''")
+
+
+async def test_an_unknown_field_names_the_known_ones(db: Database) -> None:
+    with pytest.raises(DatabaseError, match='unknown field "prio"') as caught:
+        await db.fetch("""SELECT * FROM shiftboss.enqueue('[{"task_type": "a", "prio": 3}]')""")
+    for field in dataclasses.fields(NewTask):
+        assert field.name in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("params", ["3", '"text"', "[1]", "true"])
+async def test_params_are_an_object(db: Database, params: str) -> None:
+    with pytest.raises(DatabaseError, match="params must be a JSON object"):
+        await db.fetch(f"""SELECT * FROM shiftboss.enqueue('[{{"task_type": "a", "params": {params}}}]')""")
+    assert await db.fetch("""SELECT * FROM shiftboss.enqueue('[{"task_type": "a", "params": null}]')""")

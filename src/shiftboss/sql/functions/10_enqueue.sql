@@ -287,7 +287,16 @@ BEGIN
         'dedup_for', 'debounce', 'debounce_max'))
     INTO v_linked, v_unique, v_key FROM jsonb_array_elements(p_tasks) t, jsonb_object_keys(t) k;
     IF v_key IS NOT NULL THEN
-        RAISE EXCEPTION 'unknown field "%" in a task', v_key USING ERRCODE = 'invalid_parameter_value';
+        RAISE EXCEPTION 'unknown field "%" in a task', v_key USING ERRCODE = 'invalid_parameter_value',
+            HINT = 'Known fields: task_type, params, queue, priority, origin, tenant, run_at, delay, deadline, timeout, '
+                || 'dedup_key, dedup_for, debounce, debounce_max, concurrency_key, max_attempts, backoff, '
+                || 'backoff_factor, backoff_max, depends_on, on_dependency_failure, requires, region, run_id, id, '
+                || 'metadata.';
+    END IF;
+    SELECT jsonb_typeof(t -> 'params') INTO v_key FROM jsonb_array_elements(p_tasks) t
+    WHERE jsonb_typeof(t -> 'params') NOT IN ('object', 'null') LIMIT 1;
+    IF v_key IS NOT NULL THEN
+        RAISE EXCEPTION 'params must be a JSON object, not %', v_key USING ERRCODE = 'invalid_parameter_value';
     END IF;
     IF v_unique THEN
         IF jsonb_array_length(p_tasks) > 1 THEN
