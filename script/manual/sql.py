@@ -47,7 +47,7 @@ class Defined:
 
 
 def _fields() -> list[str]:
-    """Return the table of the fields that `shiftboss.enqueue` takes, with their types, from its definition."""
+    """Return the table of the fields that `shiftboss.enqueue` takes, with the types of its definition."""
     source = (SOURCE / "sql" / "functions" / "10_enqueue.sql").read_text(encoding="utf-8")
     record = RECORD.search(source)
     assert record is not None
