@@ -175,7 +175,7 @@ def write(result: dict[str, Any], pages: Path = PAGES) -> None:
 
 def shared(m: dict[str, Any]) -> str:
     together = m.get("two_at_once")
-    return f" (two busy loops at once do {together} of one alone)" if together else ""
+    return f" (two busy loops together run {together} times as fast as one)" if together else ""
 
 
 def about(result: dict[str, Any]) -> list[str]:
