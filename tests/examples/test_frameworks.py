@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,6 +18,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from shiftboss.db import Database
+from shiftboss.db.stream import Streamed
 from shiftboss.model.task import NewTask
 from tests.conftest import as_superuser
 
@@ -44,6 +46,7 @@ def example(path: str) -> ModuleType:
     ("page", "path"),
     [
         ("fastapi.md", "fastapi/shop.py"),
+        ("fastapi.md", "fastapi/stream.py"),
         ("flask.md", "flask/shop.py"),
         ("django.md", "django/shop/tasks.py"),
         ("django.md", "django/shop/urls.py"),
@@ -70,6 +73,30 @@ async def test_fastapi(db: Database, eventually: Eventually) -> None:
             assert (unknown.status_code, "there is no task" in unknown.text) == (404, True)
 
     await asyncio.wait_for(asyncio.to_thread(work), 60)
+
+
+async def test_fastapi_streams_to_a_browser(db: Database) -> None:
+    chat = example("fastapi/stream.py")
+
+    def work() -> None:
+        with TestClient(chat.api) as client:
+            assert "EventSource" in client.get("/").text
+            id = client.post("/answers?question=Why").json()["task_id"]
+            whole = client.get(f"/answers/{id}/stream").text.split("\n\n")
+            assert whole[0].splitlines()[1:] == ["event: part", 'data: "You "']
+            assert whole[-2] == "event: end\ndata:"
+            first = whole[0].splitlines()[0].removeprefix("id: ")
+            rest = client.get(f"/answers/{id}/stream", headers={"Last-Event-ID": first}).text
+            assert rest.split("\n\n") == whole[1:]
+
+    await asyncio.wait_for(asyncio.to_thread(work), 60)
+
+    class Again:
+        async def stream(self, after: int) -> Any:
+            yield Streamed(9, 2, None, datetime.now(UTC), frozenset({3, 1, 2}))
+
+    sent = [each async for each in chat.events(Again(), 0)]
+    assert sent[0] == "id: 9\nevent: discard\ndata: [1, 2, 3]\n\n"
 
 
 async def test_flask(db: Database) -> None:

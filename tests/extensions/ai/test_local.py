@@ -8,11 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shiftboss import App, Context
 from shiftboss.extensions.ai import AI, answers
 from shiftboss.extensions.ai.errors import Unsuitable
 from shiftboss.extensions.ai.providers.local import ANALYSERS, LocalProvider, embedder
 from shiftboss.extensions.ai.providers.local.extraction import find_entities
 from shiftboss.extensions.ai.providers.local.text import Text, split_sentences
+from shiftboss.kit import Kit
 
 from .asking import asked, chat
 
@@ -164,3 +166,21 @@ def test_one_long_text_makes_no_others_long() -> None:
     alone = np.concatenate([embedder.embed([text]) for text in texts])
     assert np.allclose(vectors, alone, atol=1e-5)
     assert vectors[63] @ embedder.embed(["a long walk by the sea"])[0] > 0.99
+
+
+async def test_a_registered_answer_serves_tests_of_tasks(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHIFTBOSS_AI_PROVIDERS", '["local"]')
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-not-used")
+    monkeypatch.setitem(ANALYSERS, "shop.describe", lambda text, variables: "A blue vase.")
+    app = App("shop")
+
+    @app.task()
+    async def describe(ctx: Context, product: str) -> str:
+        return (await ctx.ai.complete(f"Describe {product}")).text
+
+    async with Kit.open(app, database_url) as kit:
+        handle = await describe.enqueue("vase")
+        await kit.drain()
+        assert await handle.result() == "A blue vase."

@@ -27,7 +27,7 @@ from shiftboss.extensions.ai.providers.local.structuring import parse_raw
 from shiftboss.extensions.ai.providers.local.text import Text
 from shiftboss.extensions.ai.providers.local.topics import classify, identify_themes, recognise_activities
 
-Analyser = Callable[[Text, Mapping[str, Any]], Mapping[str, Any]]
+Analyser = Callable[[Text, Mapping[str, Any]], Mapping[str, Any] | str]
 
 ANALYSERS: dict[str, Analyser] = {
     "raw_data_parsing": lambda text, given: parse_raw(text, given.get("source")),
