@@ -1,10 +1,11 @@
 """How well the local provider reads journal texts: labels against what it finds, in four languages.
 
-    python bench/journal_quality.py [--misses tuned|all] [--no-search]
+    python bench/journal_quality.py [--misses tuned|check|fresh|all] [--no-search] [--fresh]
 
-Prints a Markdown table of bench/journal_labels.jsonl (see journal_labels.md). While word lists are tuned,
-look at the misses of the tuned texts only. The column `later` is bench/journal_check.jsonl, which was written
-after the word lists and is never tuned for.
+Prints a Markdown table of bench/journal_labels.jsonl (see journal_labels.md). While the analysis is tuned,
+look at the misses of the tuned texts only. The column `check` is bench/journal_check.jsonl and `fresh`, with
+--fresh, bench/journal_check2.jsonl: nothing is fitted to either, and the second is measured only when tuning
+has ended.
 """
 
 from __future__ import annotations
@@ -37,11 +38,14 @@ Row = dict[str, Any]
 Score = Callable[[list[Row], str], float]
 
 
-def read() -> list[Row]:
+SETS = {"labels": "journal_labels.jsonl", "check": "journal_check.jsonl", "fresh": "journal_check2.jsonl"}
+
+
+def read(sets: Iterable[str]) -> list[Row]:
     return [
-        json.loads(line) | {"later": name == "journal_check.jsonl"}
-        for name in ("journal_labels.jsonl", "journal_check.jsonl")
-        for line in (HERE / name).read_text(encoding="utf-8").splitlines()
+        json.loads(line) | {"set": name}
+        for name in sets
+        for line in (HERE / SETS[name]).read_text(encoding="utf-8").splitlines()
     ]
 
 
@@ -105,12 +109,12 @@ MEASURES: dict[str, tuple[str, Score]] = {
 
 
 def table(rows: list[Row], measures: Iterable[str]) -> str:
-    later = [row for row in rows if row["later"]]
-    rows = [row for row in rows if not row["later"]]
+    checks = {name: [row for row in rows if row["set"] == name] for name in ("check", "fresh")}
+    rows = [row for row in rows if row["set"] == "labels"]
     columns: dict[str, list[Row]] = {"all": rows}
     columns["tuned"] = [row for row in rows if not row["held_out"]]
     columns["held out"] = [row for row in rows if row["held_out"]]
-    columns["later"] = later
+    columns |= {name: part for name, part in checks.items() if part}
     languages: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         languages[row["language"]].append(row)
@@ -187,10 +191,11 @@ async def _fill(db: Database, ai: AI, rows: list[Row]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--misses", choices=("tuned", "all"))
+    parser.add_argument("--misses", choices=("tuned", "check", "fresh", "all"))
+    parser.add_argument("--fresh", action="store_true")
     parser.add_argument("--no-search", action="store_true")
     options = parser.parse_args()
-    rows = read()
+    rows = read(SETS if options.fresh else ("labels", "check"))
     for row in rows:
         judge(row)
     measures = [name for name in MEASURES if name != "search" or not options.no_search]
@@ -198,8 +203,11 @@ def main() -> None:
         asyncio.run(search(rows))
     print(table(rows, measures))
     if options.misses:
-        shown = [row for row in rows if options.misses == "all" or not row["held_out"]]
-        print(misses(shown, measures))
+        print(misses([row for row in rows if _shown(row, options.misses)], measures))
+
+
+def _shown(row: Row, which: str) -> bool:
+    return which in ("all", row["set"]) or (which == "tuned" and not row["held_out"])
 
 
 if __name__ == "__main__":

@@ -14,13 +14,11 @@ import yaml
 
 from shiftboss.extensions.ai.protocol import Vectors
 from shiftboss.extensions.ai.providers.local.embedder import embed
-from shiftboss.extensions.ai.providers.local.names import lexicon
 
 SHARPNESS = 9.0  # similarities lie close together; this spreads them before they become shares
 CUE_WEIGHT = 0.14  # one cue word counts like this much cosine similarity
 MOST_CUES = 3
-NEAR_WEIGHT = {"en": 0.6}  # of the similarity to English examples
-FOREIGN_BASE = 0.15  # what stands for the rest of it
+NEAR_WEIGHT, BASE = 0.6, 0.15  # of the similarity to the examples, and what stands for the rest
 
 
 @dataclass(frozen=True)
@@ -29,15 +27,9 @@ class Label:
     group: str
     examples: tuple[str, ...]
     cues: tuple[str, ...]
-    family: str = ""
 
-    def pattern(self, language: str = "en") -> re.Pattern[str] | None:
-        """The cue words of a language; those of labels.yaml are English."""
-        own = self.cues if language == "en" else ()
-        return cue_pattern(own + lexicon(language).cues(self.family, self.name))
-
-    def count_cues(self, text: str, language: str = "en") -> int:
-        pattern = self.pattern(language)
+    def count_cues(self, text: str) -> int:
+        pattern = cue_pattern(self.cues)
         hits = {hit.lower() for hit in pattern.findall(text)} if pattern else set()
         return sum(2 if " " in hit else 1 for hit in hits)  # a phrase says more than a word
 
@@ -74,20 +66,14 @@ class LabelSet:
             columns.append(ranked[:, :2].mean(axis=1))
         return np.stack(columns, axis=1)
 
-    def cue_counts(self, texts: Sequence[str], language: str = "en") -> Vectors:
-        counts = [
-            [min(label.count_cues(text, language), MOST_CUES) for label in self.labels] for text in texts
-        ]
+    def cue_counts(self, texts: Sequence[str]) -> Vectors:
+        counts = [[min(label.count_cues(text), MOST_CUES) for label in self.labels] for text in texts]
         return np.asarray(counts, dtype=np.float32).reshape(len(texts), len(self.labels))
 
-    def scores(self, texts: Sequence[str], language: str = "en") -> Vectors:
-        """Evidence for each label, about -0.1 (none) to 1 (plain); comparable between texts.
-
-        The examples are English and so is the model: in other languages they count little.
-        """
-        weight = NEAR_WEIGHT.get(language, 0.2)
-        near = weight * self.similarities(embed(texts)) + (1 - weight) * FOREIGN_BASE
-        return np.asarray(near + CUE_WEIGHT * self.cue_counts(texts, language), dtype=np.float32)
+    def scores(self, texts: Sequence[str]) -> Vectors:
+        """Evidence for each label in English texts, about -0.1 (none) to 1 (plain)."""
+        near = NEAR_WEIGHT * self.similarities(embed(texts)) + (1 - NEAR_WEIGHT) * BASE
+        return np.asarray(near + CUE_WEIGHT * self.cue_counts(texts), dtype=np.float32)
 
     @staticmethod
     def shares(scores: Vectors) -> Vectors:
@@ -108,7 +94,7 @@ def label_set(family: str) -> LabelSet:
     """The labels of one family of labels.yaml: emotions, themes, activities or entities."""
     return LabelSet(
         [
-            Label(name, str(d.get("group", name)), tuple(d["examples"]), tuple(d.get("cues", ())), family)
+            Label(name, str(d.get("group", name)), tuple(d["examples"]), tuple(d.get("cues", ())))
             for name, d in _described()[family].items()
         ]
     )

@@ -65,14 +65,10 @@ def ordinary() -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Lexicon:
-    """What one language says: cue words by label, and the words that stand before names."""
+    """The words that stand for people and places, or before their names, in one language."""
 
     language: str
     data: Mapping[str, Any]
-
-    def cues(self, family: str, label: str) -> tuple[str, ...]:
-        listed = self.data.get(family, {}).get(label, "")
-        return words_of(listed) if listed else ()
 
     def words(self, name: str) -> tuple[str, ...]:
         return words_of(self.data[name]) if name in self.data else ()
@@ -102,10 +98,6 @@ class Lexicon:
     @cached_property
     def before_person(self) -> re.Pattern[str]:
         return re.compile(rf"\b(?:{_choice(self.words('person_before'))})\s+$", re.IGNORECASE)
-
-    @cached_property
-    def negated(self) -> re.Pattern[str]:
-        return re.compile(rf"\b(?:{_choice(self.words('negations'))})\s+(?:\w+\s+)?$", re.IGNORECASE)
 
     @cached_property
     def common_places(self) -> re.Pattern[str]:

@@ -6,6 +6,7 @@ import re
 import unicodedata
 from functools import cache
 
+from shiftboss.extensions.ai.providers.local.gloss import gloss
 from shiftboss.extensions.ai.providers.local.labels import cue_pattern, label_set
 from shiftboss.extensions.ai.providers.local.names import described, words_of
 from shiftboss.extensions.ai.providers.local.text import Text
@@ -33,7 +34,7 @@ def _stem(word: str) -> str:
 
 def _labels(family: str, text: Text) -> list[str]:
     labels = label_set(family)
-    counts = labels.cue_counts([text.raw], text.tongue)[0]
+    counts = labels.cue_counts([gloss(text.raw, text.tongue)])[0]
     return [name for name, count in zip(labels.names, counts, strict=True) if count > 0]
 
 

@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from shiftboss.extensions.ai.providers.local import classifier
+from shiftboss.extensions.ai.providers.local.gloss import gloss
 from shiftboss.extensions.ai.providers.local.labels import Label, LabelSet, label_set
 from shiftboss.extensions.ai.providers.local.phrases import key_phrases
 from shiftboss.extensions.ai.providers.local.text import Text
 
-THEME_FLOOR = 0.22
+THEME_FLOOR = 0.25  # share from which a theme beside the first is told
 ACTIVITY_FLOOR = 0.34
 MOST_THEMES = 3
 
@@ -23,37 +25,29 @@ def _confidence(score: float) -> float:
     return round(float(min(0.98, max(0.05, 0.1 + 1.25 * score))), 3)
 
 
-def _windows(text: Text) -> list[str]:
-    """The whole text and each sentence: a theme may fill the entry, or one sentence of it."""
-    return [text.raw, *text.sentences] if len(text.sentences) > 1 else [text.raw]
-
-
 def identify_themes(text: Text) -> dict[str, Any]:
-    labels = label_set("themes")
     if not text.words:
         empty: dict[str, Any] = {"primary_themes": [], "topic_distribution": {}, "related_concepts": []}
         return {"processed_data": empty, "confidence_score": 0.0}
-    rows = labels.scores(_windows(text), text.tongue)
-    scores = 0.6 * rows[0] + 0.4 * rows.max(axis=0)
-    order = np.argsort(-scores)[:MOST_THEMES]
-    kept = [i for n, i in enumerate(order) if n == 0 or scores[i] >= THEME_FLOOR]
-    themes = [{"theme": labels.names[i], "confidence": _confidence(scores[i])} for i in kept]
-    margin = float(scores[order[0]] - scores[order[1]])
-    certainty = _confidence(scores[order[0]]) * (0.7 + min(0.3, margin))
+    shares = classifier.judge("theme", text)
+    ranked = sorted(shares, key=lambda name: -shares[name])[:MOST_THEMES]
+    kept = [name for number, name in enumerate(ranked) if number == 0 or shares[name] >= THEME_FLOOR]
+    themes = [{"theme": name, "confidence": round(shares[name], 3)} for name in kept]
+    margin = shares[ranked[0]] - shares[ranked[1]]
     return {
         "processed_data": {
             "primary_themes": themes,
-            "topic_distribution": _topics(labels, LabelSet.shares(scores).tolist()),
+            "topic_distribution": _topics(shares),
             "related_concepts": key_phrases(text, most=5, longest=1),
         },
-        "confidence_score": round(min(1.0, text.evidence * certainty), 3),
+        "confidence_score": round(min(1.0, text.evidence * (0.2 + 0.8 * margin)), 3),
     }
 
 
-def _topics(labels: LabelSet, shares: Sequence[float]) -> dict[str, float]:
+def _topics(shares: Mapping[str, float]) -> dict[str, float]:
     topics: dict[str, float] = defaultdict(float)
-    for label, share in zip(labels.labels, shares, strict=True):
-        topics[label.group] += share
+    for label in label_set("themes").labels:
+        topics[label.group] += shares[label.name]
     kept = {name: share for name, share in topics.items() if share >= 0.05}
     total = sum(kept.values())
     ranked = sorted(kept.items(), key=lambda item: -item[1])
@@ -77,7 +71,9 @@ def recognise_activities(text: Text) -> dict[str, Any]:
 
 
 def _activity_rows(labels: LabelSet, text: Text) -> Any:
-    return labels.scores(text.sentences, text.tongue) if text.sentences else []
+    return (
+        labels.scores([gloss(sentence, text.tongue) for sentence in text.sentences]) if text.sentences else []
+    )
 
 
 def _keep_best(found: dict[str, dict[str, Any]], label: Label, confidence: float, sentence: str) -> None:
