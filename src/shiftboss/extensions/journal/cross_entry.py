@@ -9,27 +9,41 @@ from statistics import fmean
 from typing import Any
 
 from shiftboss.extensions.journal.history import History, Moment
-from shiftboss.extensions.journal.statistics import difference, segments, trend
+from shiftboss.extensions.journal.progress import progress, streaks
+from shiftboss.extensions.journal.statistics import (
+    confidence_of,
+    difference,
+    least_confidence,
+    robust_z,
+    segments,
+    trend,
+)
 from shiftboss.extensions.journal.steps import Found
 from shiftboss.extensions.journal.temporal import TREND_LEAST, anomaly
 
 LEAST_ENTRIES = 3  # with and without a name, before its influence on the mood is computed
 MOST = 12
 ENOUGH = 20
+SHOWN = 20  # entries that a finding leads to, the latest ones
+ODD_RATE = 0.05  # expected share of false anomalies
 LONGEST = 1000  # entries that are searched for stretches, since the search is quadratic
 
 
 def analyse(history: History, relations: Sequence[Mapping[str, Any]]) -> Found:
     """Return mood, seasons, anomalies, themes and relations; the confidence is 0.5 at twenty entries."""
     moments = history.moments
+    seasons, found = seasonality(moments), influences(moments)
+    _mark_discoveries([group for kind in (seasons | found).values() for group in kind])
     data = {
         "entries": len(moments),
         "mood": mood_overview(moments),
         "stretches": stretches(moments),
         "anomalies": anomalies(moments),
-        "seasonality": seasonality(moments),
+        "seasonality": seasons,
         "themes": themes(moments),
-        "influences": influences(moments),
+        "influences": found,
+        "progress": progress(moments),
+        "streaks": streaks(moments),
         "relations": bonds(relations, moments),
     }
     return Found(data, len(moments) / (len(moments) + ENOUGH))
@@ -42,6 +56,7 @@ def mood_overview(moments: Sequence[Moment]) -> dict[str, Any]:
         months[moment.local_time.strftime("%Y-%m")].append(moment.mood)
     return {
         "mean": _mean(moment.mood for moment in moments),
+        "entries": [moment.external_id for moment in (*moments[:SHOWN], *moments[SHOWN:][-SHOWN:])],
         "by_month": {month: _mean(moods) for month, moods in months.items()},
         "per_month": round(line.slope, 4),
         "direction": line.direction(TREND_LEAST / 2),
@@ -74,16 +89,24 @@ def _distinct(piece: Sequence[Moment], moments: Sequence[Moment]) -> float:
 
 
 def anomalies(moments: Sequence[Moment]) -> list[dict[str, Any]]:
-    found = []
-    for place, moment in enumerate(moments):
-        odd = anomaly(moment, moments[:place])
-        if odd["is_anomaly"]:
-            about = {
-                "entry": moment.external_id,
-                "date": moment.local_time.date().isoformat(),
-                "mood": moment.mood,
-            }
-            found.append(about | {"emotion": moment.dominant_emotion} | odd)
+    """Days far from what was usual then, by the spread of the whole journal; the longer, the further."""
+    odds = [anomaly(moment, moments[:place]) for place, moment in enumerate(moments)]
+    judged = [pair for pair in zip(moments, odds, strict=True) if "usual_mood" in pair[1]]
+    gaps = [moment.mood - odd["usual_mood"] for moment, odd in judged]
+    scores = [robust_z(gap, gaps) for gap in gaps]
+    least = least_confidence([confidence_of(z) for z in scores], ODD_RATE)
+    found = [
+        {
+            "entry": moment.external_id,
+            "date": moment.local_time.date().isoformat(),
+            "mood": moment.mood,
+            "emotion": moment.dominant_emotion,
+        }
+        | odd
+        | {"robust_z": round(z, 2), "confidence": round(confidence_of(z), 3)}
+        for (moment, odd), z in zip(judged, scores, strict=True)
+        if odd["is_anomaly"] and confidence_of(z) >= least
+    ]
     return sorted(found, key=lambda odd: -abs(odd["robust_z"]))
 
 
@@ -125,12 +148,21 @@ def _group(name: str, group: Sequence[Moment], moments: Sequence[Moment]) -> dic
         "name": name,
         "entries": len(group),
         "mood": _mean(moment.mood for moment in group),
+        "in": [moment.external_id for moment in group[-SHOWN:]],
     }
     if min(len(group), len(rest)) < LEAST_ENTRIES:
         return told
     gap = difference([moment.mood for moment in group], rest)
     span = {"first": group[0].local_time.date().isoformat(), "last": group[-1].local_time.date().isoformat()}
     return told | span | {"lift": round(gap.effect, 3), "confidence": round(gap.confidence, 3)}
+
+
+def _mark_discoveries(groups: Sequence[dict[str, Any]]) -> None:
+    """Among so many people, places and weekdays some differ by accident: mark those that do not."""
+    tested = [group for group in groups if "confidence" in group]
+    least = least_confidence([group["confidence"] for group in tested])
+    for group in tested:
+        group["significant"] = group["confidence"] >= least
 
 
 def themes(moments: Sequence[Moment]) -> dict[str, Any]:
@@ -164,12 +196,15 @@ def _ranked(shift: Mapping[str, float], sign: int) -> dict[str, float]:
 def bonds(relations: Sequence[Mapping[str, Any]], moments: Sequence[Moment]) -> list[dict[str, Any]]:
     """Return the strongest relations, relative to how often each name occurs."""
     counts = Counter(mention.name for moment in moments for mention in moment.mentions)
-    found = [_bond(relation, counts) for relation in relations if relation["weight"] > 1]
+    found = [_bond(relation, counts, moments) for relation in relations if relation["weight"] > 1]
     return sorted(found, key=lambda bond: -bond["weight"] * bond["strength"])[:MOST]
 
 
-def _bond(relation: Mapping[str, Any], counts: Mapping[str, int]) -> dict[str, Any]:
+def _bond(
+    relation: Mapping[str, Any], counts: Mapping[str, int], moments: Sequence[Moment]
+) -> dict[str, Any]:
     a, b = relation["name"], relation["other_name"]
+    both = [moment for moment in moments if {a, b} <= {mention.name for mention in moment.mentions}]
     together = relation["weight"]
     return {
         "a": a,
@@ -179,6 +214,7 @@ def _bond(relation: Mapping[str, Any], counts: Mapping[str, int]) -> dict[str, A
         "strength": round(together / math.sqrt(max(1, counts[a]) * max(1, counts[b])), 3),
         "mood": round(relation["mood"], 3),
         "evolution": relation["evolution"],
+        "in": [moment.external_id for moment in both[-SHOWN:]],
     }
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from datetime import date
+from itertools import pairwise
 from typing import Any
 
 from shiftboss.extensions.ai import AI, Need
@@ -32,7 +33,7 @@ def mood_trend(analysis: Mapping[str, Any]) -> Iterator[Insight]:
         text = (
             f"Over the whole time your mood is {mood['direction']}, by {abs(mood['per_month']):.2f} a month."
         )
-        yield insight("trend:mood", "trend", text, mood["confidence"], [])
+        yield insight("trend:mood", "trend", text, mood["confidence"], mood["entries"])
 
 
 def level_changes(analysis: Mapping[str, Any]) -> Iterator[Insight]:
@@ -77,18 +78,20 @@ def odd_days(analysis: Mapping[str, Any]) -> Iterator[Insight]:
 def seasons(analysis: Mapping[str, Any]) -> Iterator[Insight]:
     for season in _told(analysis["seasonality"]["season"]):
         text = f"Your {season['name']} is {_side(season)} than the rest of the year ({season['mood']:+.2f})."
-        yield insight(f"pattern:season:{season['name']}", "pattern", text, season["confidence"], [])
+        yield insight(f"pattern:season:{season['name']}", "pattern", text, season["confidence"], season["in"])
 
 
 def company(analysis: Mapping[str, Any]) -> Iterator[Insight]:
     for person in _told(analysis["influences"]["people"]):
         text = f"Entries with {person['name']} are {_side(person)} than the others ({_lift(person)})."
-        yield insight(f"relationship:{person['name']}", "relationship", text, person["confidence"], [])
+        yield insight(
+            f"relationship:{person['name']}", "relationship", text, person["confidence"], person["in"]
+        )
     pairs = [edge for edge in analysis["relations"] if edge["kinds"] == ["person", "person"]]
     for pair in pairs[:2]:
         text = f"{pair['a']} and {pair['b']} belong together: {pair['weight']} entries name both."
         confidence = pair["weight"] / (pair["weight"] + 2)
-        yield insight(f"relationship:{pair['a']}+{pair['b']}", "relationship", text, confidence, [])
+        yield insight(f"relationship:{pair['a']}+{pair['b']}", "relationship", text, confidence, pair["in"])
 
 
 def habits(analysis: Mapping[str, Any]) -> Iterator[Insight]:
@@ -99,7 +102,7 @@ def habits(analysis: Mapping[str, Any]) -> Iterator[Insight]:
         for item in _told(known):
             what = words.format(item["name"].replace("_", " "))
             text = f"Days {what} are {_side(item)} for you than others ({_lift(item)})."
-            yield insight(f"pattern:{kind}:{item['name']}", "pattern", text, item["confidence"], [])
+            yield insight(f"pattern:{kind}:{item['name']}", "pattern", text, item["confidence"], item["in"])
 
 
 def shifts(analysis: Mapping[str, Any]) -> Iterator[Insight]:
@@ -110,17 +113,80 @@ def shifts(analysis: Mapping[str, Any]) -> Iterator[Insight]:
                 f"You write {word} about {name.replace('_', ' ')} than before ({change:+.0%} of the entries)."
             )
             confidence = min(0.95, analysis["entries"] / (analysis["entries"] + 20))
-            yield insight(f"trend:theme:{name}", "trend", text, confidence, [])
+            told = next(
+                (group["in"] for group in analysis["influences"]["themes"] if group["name"] == name), []
+            )
+            yield insight(f"trend:theme:{name}", "trend", text, confidence, told)
+
+
+def weekdays(analysis: Mapping[str, Any]) -> Iterator[Insight]:
+    for day in _told(analysis["seasonality"]["weekday"]):
+        text = f"Your {day['name'].capitalize()}s are {_side(day)} than the other days ({_lift(day)})."
+        yield insight(f"pattern:weekday:{day['name']}", "pattern", text, day["confidence"], day["in"])
+
+
+def turning_points(analysis: Mapping[str, Any]) -> Iterator[Insight]:
+    """Where a new level of the mood began."""
+    for before, after in pairwise(analysis["stretches"]):
+        gap = after["mood"] - before["mood"]
+        sure = min(before["confidence"], after["confidence"])
+        if sure < SURE or abs(gap) < LIFT:
+            continue
+        text = (
+            f"{_day(after['from'])} was a turning point for the {'better' if gap > 0 else 'worse'}: "
+            f"your mood went from {before['mood']:+.2f} to {after['mood']:+.2f}."
+        )
+        told = [*before["entries"][-3:], *after["entries"][:3]]
+        yield insight(f"trend:turn:{after['from']}", "trend", text, sure, told)
+
+
+def advances(analysis: Mapping[str, Any]) -> Iterator[Insight]:
+    for change in analysis["progress"]:
+        way = "went up" if change["direction"] == "rising" else "went down"
+        text = (
+            f"Your {change['unit']} {way} from {change['first']:g} to {change['last']:g} "
+            f"in {len(change['entries'])} entries."
+        )
+        key = f"trend:progress:{change['unit']}"
+        yield insight(key, "trend", text, change["confidence"], change["entries"])
+
+
+def runs(analysis: Mapping[str, Any]) -> Iterator[Insight]:
+    for streak in analysis["streaks"]:
+        what = streak["name"].replace("_", " ").capitalize()
+        text = f"{what} on {streak['days']} days in a row, {_day(streak['from'])} to {_day(streak['to'])}."
+        yield insight(f"pattern:streak:{streak['name']}", "pattern", text, SURE, streak["entries"])
+
+
+def recommend(analysis: Mapping[str, Any]) -> list[str]:
+    """What the writer's own entries suggest: more of what goes with good days, care for the bad ones."""
+    known = analysis["influences"]
+    good = [
+        (item, words.format(item["name"].replace("_", " ")))
+        for kind, words in (("activities", "{}"), ("people", "time with {}"), ("places", "a day in {}"))
+        for item in _told(known[kind])
+        if item["lift"] > 0
+    ]
+    advice = [
+        f"Plan {words} this week: your mood is {item['lift']:+.2f} in those {item['entries']} entries."
+        for item, words in good[:2]
+    ]
+    for day in _told(analysis["seasonality"]["weekday"]):
+        if day["lift"] < 0:
+            help_ = f", for instance {good[0][1]}" if good else ""
+            advice.append(f"{day['name'].capitalize()}s are hard for you: plan something good{help_}.")
+    return advice
 
 
 RULES: tuple[Callable[[Mapping[str, Any]], Iterator[Insight]], ...] = (
-    mood_trend, level_changes, odd_days, seasons, company, habits, shifts,
+    mood_trend, level_changes, turning_points, odd_days, weekdays, seasons, company, habits, advances, runs,
+    shifts,
 )  # fmt: skip
 
 
 def _told(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the largest items with enough confidence and effect to be reported."""
-    kept = [item for item in items if item.get("confidence", 0) >= SURE and abs(item["lift"]) >= LIFT]
+    """Return the largest items that are significant and have enough effect to be reported."""
+    kept = [item for item in items if item.get("significant") and abs(item["lift"]) >= LIFT]
     return sorted(kept, key=lambda item: -abs(item["lift"]))[:2]
 
 
@@ -152,7 +218,7 @@ async def generate(
     data = {
         "summary": seen.processed_data["summary"],
         "insights": insights,
-        "recommendations": seen.processed_data["recommendations"],
+        "recommendations": recommend(analysis) or seen.processed_data["recommendations"],
     }
     confidence = sum(told["confidence"] for told in insights) / len(insights) if insights else 0.0
     return Found(data, confidence, seen.provider, seen.model)

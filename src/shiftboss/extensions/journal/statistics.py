@@ -62,8 +62,26 @@ def difference(first: Sequence[float], second: Sequence[float]) -> Difference:
     if len(first) < 2 or len(second) < 2:
         return Difference(0.0, 0.0)
     effect = fmean(first) - fmean(second)
-    error = math.sqrt(variance(first) / len(first) + variance(second) / len(second))
-    return Difference(effect, confidence_of(effect / max(error, 1e-9)))
+    parts = [max(variance(group), SPREAD_FLOOR**2) / len(group) for group in (first, second)]
+    freedom = sum(parts) ** 2 / sum(
+        part**2 / (len(group) - 1) for part, group in zip(parts, (first, second), strict=True)
+    )
+    return Difference(effect, confidence_of(_normal(effect / math.sqrt(sum(parts)), freedom)))
+
+
+def _normal(t: float, freedom: float) -> float:
+    """The standard normal value that is about as unlikely as Student's t."""
+    return t * (1 - 1 / (4 * freedom)) / math.sqrt(1 + t * t / (2 * freedom))
+
+
+def least_confidence(confidences: Sequence[float], rate: float = 0.1) -> float:
+    """The confidence from which at most the share `rate` of the findings is an accident (Benjamini–Hochberg).
+
+    More than 1 where none is sure enough: the more is looked at, the surer a finding must be.
+    """
+    chances = sorted(1 - confidence for confidence in confidences)
+    allowed = [chance for place, chance in enumerate(chances, 1) if chance <= rate * place / len(chances)]
+    return 1 - allowed[-1] if allowed else 2.0
 
 
 def segments(values: Sequence[float], *, shortest: int = 4, penalty: float = 3.0) -> list[range]:
