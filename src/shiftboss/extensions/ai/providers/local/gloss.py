@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any
 
@@ -20,9 +21,13 @@ def _stemmer(language: str) -> Any:
     return snowballstemmer.stemmer(LANGUAGES[language])
 
 
-@cache
+_stemming = threading.Lock()  # a stemmer keeps the word at hand in itself
+
+
+@lru_cache(maxsize=50_000)
 def _stem(language: str, word: str) -> str:
-    return str(_stemmer(language).stemWord(word))
+    with _stemming:
+        return str(_stemmer(language).stemWord(word))
 
 
 @cache

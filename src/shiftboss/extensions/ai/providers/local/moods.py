@@ -8,11 +8,12 @@ from typing import Any
 from shiftboss.extensions.ai.answers import NEUTRAL_BAND
 from shiftboss.extensions.ai.providers.local import classifier
 from shiftboss.extensions.ai.providers.local.gloss import gloss
+from shiftboss.extensions.ai.providers.local.labels import label_set
 from shiftboss.extensions.ai.providers.local.text import Text
 from shiftboss.extensions.ai.providers.local.vader import polarity
 
 EMOTIONS = ("joy", "sadness", "anger", "fear", "surprise")
-CLEAR = 0.3  # share of an emotion from which a sentence counts as its trigger
+CLEAR = 0.2  # evidence of the emotion from which a sentence counts as its trigger
 MOST_TRIGGERS = 2
 
 
@@ -80,7 +81,9 @@ def _confidence(text: Text, shares: Iterable[float]) -> float:
 
 
 def _triggers(text: Text, emotion: str) -> list[str]:
-    rows = classifier.shares("emotion", [gloss(sentence, text.tongue) for sentence in text.sentences])
-    column = rows[:, classifier.names("emotion").index(emotion)]
+    labels = label_set("emotions")
+    column = labels.scores([gloss(each, text.tongue) for each in text.sentences])[
+        :, labels.names.index(emotion)
+    ]
     ranked = sorted(range(len(text.sentences)), key=lambda number: -column[number])
     return [text.sentences[number] for number in ranked[:MOST_TRIGGERS] if column[number] > CLEAR]

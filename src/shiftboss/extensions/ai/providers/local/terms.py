@@ -9,7 +9,7 @@ from functools import cache
 from shiftboss.extensions.ai.providers.local.gloss import gloss
 from shiftboss.extensions.ai.providers.local.labels import cue_pattern, label_set
 from shiftboss.extensions.ai.providers.local.names import described, words_of
-from shiftboss.extensions.ai.providers.local.text import Text
+from shiftboss.extensions.ai.providers.local.text import WORD, Text
 
 STEM = 4  # letters: enough to tell words apart, few enough to meet other forms of the same word
 SHORTEST = 3
@@ -17,11 +17,16 @@ FAMILIES = ("emotions", "themes", "activities")
 
 
 def search_terms(text: str) -> list[str]:
-    """Stems, `#labels` and `##concepts`, and the language. Texts that share rare ones are about the same."""
+    """Stems, `~stems` of the English gloss, `#labels`, `##concepts` and the language.
+
+    Texts that share rare ones are about the same.
+    """
     read = Text(text)
     if not read.words:
         return []
+    english = WORD.findall(gloss(text, read.tongue)) if read.tongue != "en" else []
     stems = {_stem(word) for word in read.words if len(word) >= SHORTEST}
+    stems |= {f"~{_stem(word)}" for word in english if len(word) >= SHORTEST}
     labels = {f"#{name}" for family in FAMILIES for name in _labels(family, read)}
     concepts = {f"##{name}" for name, pattern in _concepts().items() if pattern.search(text)}
     return sorted(stems | labels | concepts | {f"#language {read.tongue}"})
