@@ -113,7 +113,7 @@ def shifts(analysis: Mapping[str, Any]) -> Iterator[Insight]:
                 f"You write {word} about {name.replace('_', ' ')} than before ({change:+.0%} of the entries)."
             )
             confidence = min(0.95, analysis["entries"] / (analysis["entries"] + 20))
-            told = next(
+            told: list[str] = next(
                 (group["in"] for group in analysis["influences"]["themes"] if group["name"] == name), []
             )
             yield insight(f"trend:theme:{name}", "trend", text, confidence, told)

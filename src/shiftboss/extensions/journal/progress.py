@@ -89,7 +89,7 @@ def streaks(moments: Sequence[Moment]) -> list[dict[str, Any]]:
     for moment in moments:
         for name in moment.activities:
             days[name][moment.day] = moment
-    found = []
+    found: list[dict[str, Any]] = []
     for name, by_day in days.items():
         run = _longest(sorted(by_day))
         if len(run) >= LEAST_STREAK:
