@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import re
 import sys
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -154,3 +156,20 @@ async def test_a_foreign_table_is_named(empty_database_url: str, name: str) -> N
     with pytest.raises(MigrationError, match=rf"public\.{name} existed before") as caught:
         await migrate(empty_database_url)
     assert "another database" in str(caught.value.hint)
+
+
+async def test_the_guide_removes_everything(database_url: str) -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "install.md").read_text()
+    (removal,) = re.findall(r"```sql\n(DROP SCHEMA.*?)```", guide, re.DOTALL)
+    left = """
+        SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'v')
+        UNION ALL
+        SELECT proname FROM pg_proc p WHERE pronamespace = 'public'::regnamespace AND NOT EXISTS
+            (SELECT FROM pg_depend d WHERE d.objid = p.oid AND d.deptype = 'e')
+        UNION ALL
+        SELECT nspname FROM pg_namespace WHERE nspname !~ '^pg_' AND nspname NOT IN ('information_schema', 'public')
+    """
+    async with connect(database_url) as conn:
+        assert await (await conn.execute(left)).fetchall() != []
+        await conn.execute(removal)
+        assert await (await conn.execute(left)).fetchall() == []
