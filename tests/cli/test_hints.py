@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
@@ -139,3 +140,18 @@ async def test_every_command_of_the_doctor_works_as_printed(
 def test_statements_are_run_as_printed(statement: str, database_url: str, tmp_path: Path) -> None:
     result = shell(findings._sql(statement), database_url, tmp_path)
     assert result.returncode == 0, result.stderr
+
+
+def test_a_port_in_use_is_told_before_serving(database_url: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        done = subprocess.run(
+            [sys.executable, "-m", "shiftboss", "admin", "--port", port],
+            env=os.environ | {"SHIFTBOSS_DATABASE_URL": database_url},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert (done.returncode, "serving" in done.stdout) == (2, False)
+    assert f"port {port} of 127.0.0.1 cannot be used" in done.stderr

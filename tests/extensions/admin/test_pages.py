@@ -145,3 +145,16 @@ def _call(task: UUID, secret: str) -> dict[str, Any]:
         "finish_reason": "stop", "started_at": datetime.now(UTC).isoformat(),
         "prompt": {"messages": [{"role": "user", "content": secret}]}, "answer": {"text": secret},
     }  # fmt: skip
+
+
+async def test_pause_all_pauses_workers_without_a_supervisor_as_well(
+    api: httpx.AsyncClient, db: Database
+) -> None:
+    await db.health.register_worker("worker:mail:0", pid=None)
+    await db.workers.register(Member(id="lone"))
+    for act, paused in (("pause-slot", True), ("resume-slot", False)):
+        done = await api.post("/workers", data={"act": act}, headers=HTML)
+        assert done.status_code == 303
+        row = await db.workers.get("lone")
+        assert row is not None
+        assert row["paused"] is paused

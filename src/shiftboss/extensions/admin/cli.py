@@ -34,12 +34,19 @@ def serve(host: Host = None, port: Port = None) -> None:
 async def _serve(host: str | None, port: int | None) -> None:
     from shiftboss.db import Database
     from shiftboss.extensions.admin.service import address, serve
+    from shiftboss.lifecycle.ports import is_free
+    from shiftboss.model.errors import UsageError
     from shiftboss.model.settings import Settings
 
     settings = Settings.load()
-    where = address(
-        host or AdminSettings.of(settings).host, AdminSettings.of(settings).port if port is None else port
-    )
+    chosen = AdminSettings.of(settings)
+    bound = host or chosen.host, chosen.port if port is None else port
+    if not is_free(*bound):
+        raise UsageError(
+            f"port {bound[1]} of {bound[0]} cannot be used: another process has it, or it is not allowed",
+            hint="choose another one with --port, or stop that process",
+        )
+    where = address(*bound)
     async with await Database.open() as db:
         typer.echo(f"serving {where} (API: {where}/api/docs)")
         await serve(db, settings, host=host, port=port)

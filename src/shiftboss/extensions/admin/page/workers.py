@@ -159,10 +159,14 @@ async def view_slot(visit: Visit) -> Context:
     return {"slot": slot, "events": toned(await db.events.latest(50, component=name))}
 
 
-def _slots(command: str, told: str) -> Act:
+def _slots(command: str, told: str, paused: bool | None = None) -> Act:
     async def act(visit: Visit, form: Form) -> str:
         await getattr(visit.admin.commands, command)(visit.who, [form.arg] if form.arg else None)
-        return f"{form.arg or 'Every slot'} {told}"
+        if form.arg or paused is None:
+            return f"{form.arg or 'Every slot'} {told}"
+        for worker in await visit.admin.db.workers.unsupervised():
+            await visit.admin.commands.steer_worker(visit.who, worker, paused=paused)
+        return f"Every worker {told}"
 
     return act
 
@@ -189,8 +193,8 @@ async def _scale(visit: Visit, form: Form) -> str:
 
 
 ACTS: dict[str, Act] = {
-    "pause-slot": _slots("pause_slots", "finishes its task and claims no new ones"),
-    "resume-slot": _slots("resume_slots", "is resumed"),
+    "pause-slot": _slots("pause_slots", "finishes its task and claims no new ones", paused=True),
+    "resume-slot": _slots("resume_slots", "is resumed", paused=False),
     "restart-slot": _slots("restart_slots", "is being restarted"),
     "pause-worker": _steer("finishes its tasks and claims no new ones", paused=True),
     "resume-worker": _steer("is resumed", paused=False),
