@@ -58,7 +58,7 @@ COLUMNS: Columns = {
     "status": lambda row: row["status"],
     "task": lambda row: row["task_type"],
     "queue": lambda row: row["queue"],
-    "attempts": lambda row: f"{row['attempts']}/{row['max_attempts']}",
+    "failed": lambda row: f"{row['attempts']}/{row['max_attempts']}",  # attempts
     "at": lambda row: row["at"],
     "what": lambda row: first_line(row["error_message"] or row["progress_message"] or row["wait_reason"]),
 }
