@@ -56,7 +56,7 @@ async def test_nan_and_infinity_are_refused(db: Database, value: Any) -> None:
     ("url", "message", "hint"),
     [
         ("mysql://root:secret@db/x", "starts with mysql://", "postgresql://user@host"),
-        ("postgresql+asyncpg://me:secret@db/x", "starts with postgresql+asyncpg://", "leave out +asyncpg"),
+        ("postgresql+asyncpg://me:secret@db/x", "starts with postgresql+asyncpg://", "remove +asyncpg"),
         ("me:secret@db/x", "has no scheme", "postgresql://user@host"),
         ("localhost/x", "has no scheme", "postgresql://user@host"),
     ],

@@ -60,7 +60,7 @@ async def test_a_failed_assertion_shows_what_there_is(kit: Kit) -> None:
     assert "params={'name': 'Ann'} status='Queued'" in str(caught.value)
     with pytest.raises(AssertionError, match=r"queue='sms'.*0 times"):
         await kit.assert_enqueued(remind, queue="sms")
-    with pytest.raises(AssertionError, match=r"0 times, but was 1 times"):
+    with pytest.raises(AssertionError, match=r"0 times, but was enqueued 1 times"):
         await kit.assert_not_enqueued(remind)
 
 

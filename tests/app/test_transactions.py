@@ -129,7 +129,7 @@ def django_connection(url: str):  # type: ignore[no-untyped-def]
 
 async def test_a_connection_of_the_wrong_kind_is_told_so(database_url: str) -> None:
     with psycopg.connect(database_url) as conn:
-        with pytest.raises(UsageError, match="not an async connection") as caught:
+        with pytest.raises(UsageError, match="not an async database connection") as caught:
             await app.enqueue(ship.call(1), conn=conn)
         assert "app.sync" in (caught.value.hint or "")
     async with await psycopg.AsyncConnection.connect(database_url) as other:

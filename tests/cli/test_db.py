@@ -71,7 +71,7 @@ def test_migrate_status_shell_stop(db_command: Shell) -> None:
     assert db_command("shell", "--", "-c", "nonsense").returncode != 0
 
     assert db_command("stop").stdout == "stopped\n"
-    assert db_command("stop").stdout == "it was not running\n"
+    assert db_command("stop").stdout == "the server was not running\n"
 
 
 def test_status_tells_whose_database_it_is(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_status_tells_whose_database_it_is(tmp_path: Path) -> None:
             command, capture_output=True, text=True, env=env, cwd=project, check=True
         ).stdout
 
-    assert "all your projects share it" in status()
+    assert "all your projects share this server" in status()
     (project.parent / "shiftboss.toml").write_text('data_dir = ".shiftboss"')
     assert (
         status() == f"embedded server in {project.parent / '.shiftboss'}: not running\n"
