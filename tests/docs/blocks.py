@@ -86,6 +86,7 @@ RUN = {
     "docs/how-to/admin-api.md",
     "docs/how-to/ai.md",
     "docs/how-to/coordinator.md",
+    "docs/how-to/schedules.md",
     "docs/how-to/fair-shares.md",
     "docs/how-to/encrypt-payloads.md",
     "docs/how-to/monitor.md",
