@@ -133,7 +133,7 @@ async def test_a_connection_of_the_wrong_kind_is_told_so(database_url: str) -> N
             await app.enqueue(ship.call(1), conn=conn)
         assert "app.sync" in (caught.value.hint or "")
     async with await psycopg.AsyncConnection.connect(database_url) as other:
-        with pytest.raises(UsageError, match="not a synchronous connection"):
+        with pytest.raises(UsageError, match="not a synchronous database connection"):
             app.sync.enqueue(ship.call(1), conn=other)
     with pytest.raises(UsageError):
         app.sync.enqueue(ship.call(1), conn="postgresql://")
