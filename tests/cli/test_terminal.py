@@ -46,7 +46,7 @@ def start(database_url: str) -> Iterator[Start]:
 def test_tables_have_headings(start: Start, database_url: str) -> None:
     enqueue(database_url, NewTask(task_type="shop.greet", params={"name": "x"}, queue="mail"))
     child = start("tasks", "list")
-    child.expect("status.*queue.*attempts")
+    child.expect("status.*queue.*failed")
     child.expect("shop.greet")
     child.expect(pexpect.EOF)
 

@@ -149,7 +149,7 @@ async def test_ten_migrators_at_once(empty_database_url: str) -> None:
     assert await is_current(empty_database_url)
 
 
-@pytest.mark.parametrize("name", ["tasks", "workers", "health", "places"])
+@pytest.mark.parametrize("name", ["tasks", "workers", "health"])
 async def test_a_foreign_table_is_named(empty_database_url: str, name: str) -> None:
     async with connect(empty_database_url) as conn:
         await conn.execute(f"CREATE TABLE public.{name} (number serial, salary numeric)")

@@ -90,7 +90,7 @@ async def test_lists_come_from_the_replica_and_one_task_from_the_primary(
             assert (await api.get(f"{API}/tasks/{made.id}")).json()["task_type"] == "unseen"
             lag = await eventually(lambda: shown_lag(api), timeout=20)
             assert 0 < lag < 60
-            await eventually(lambda: said(api, "Lists and figures come from the replica"), timeout=20)
+            await eventually(lambda: said(api, "Data is read from the replica"), timeout=20)
             # Whoever changes something sees it, and everything before it, in the next list.
             assert (await api.post(f"{API}/tasks/{made.id}/cancel")).status_code == 200
             assert await listed(api, "unseen") == 1

@@ -136,7 +136,7 @@ async def test_what_cannot_be_booked_does_not_cost_the_step_its_result(db: Datab
 
 
 async def test_nothing_but_functions_for_steps_can_be_named(db: Database) -> None:
-    with pytest.raises(Exception, match="nothing here takes"):
+    with pytest.raises(Exception, match="no extension stores"):
         await db.fetch("SELECT shiftboss.also_with_steps(ARRAY['{\"prune(\": [1]}'::jsonb])")
 
 

@@ -46,7 +46,7 @@ def test_bad_schedules_change_nothing(command) -> None:  # type: ignore[no-untyp
     assert "cron expression" in command("schedule", "add", "x", "often", "cleanup", code=2)
     assert "not JSON" in command("schedule", "add", "x", "* * * * *", "c", "--params", "{", code=2)
     wings = ("--requires", '{"wings": 2}')
-    assert "no key" in command("schedule", "add", "x", "* * * * *", "c", *wings, code=4)
+    assert "unknown key" in command("schedule", "add", "x", "* * * * *", "c", *wings, code=4)
     assert "time zone" in command("schedule", "add", "x", "* * * * *", "c", "-z", "Nowhere", code=2)
     assert json.loads(command("schedule", "list", "--json")) == []
 

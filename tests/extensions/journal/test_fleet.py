@@ -70,7 +70,7 @@ async def test_the_demo_end_to_end(
     told = capsys.readouterr().out
     assert "95 journal entries: 95 new, 0 known" in told
     assert "hard time" in told
-    assert "Your winter is darker" in told
+    assert "Your summer is brighter" in told
     counts = {
         row["status"]: row["n"] for row in await db.fetch("SELECT status, count(*) n FROM tasks GROUP BY 1")
     }
