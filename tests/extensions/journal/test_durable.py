@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
 from shiftboss.db import Database
 from shiftboss.extensions.ai import Embeddings
 from shiftboss.extensions.ai.errors import ProviderError
+from shiftboss.extensions.journal.graph import PREFIX
+from shiftboss.extensions.journal.vectors import VECTORS
 from shiftboss.model.errors import DatabaseUnavailable
 from shiftboss.model.task import Status
 
@@ -37,9 +40,19 @@ async def test_what_was_answered_is_a_step_and_is_not_asked_for_again(db: Databa
     assert len(steps) == len(PAID) + 2
 
 
-async def test_many_entries_are_embedded_by_one_call(db: Database, ai: CountingAI) -> None:
+async def test_many_entries_are_embedded_by_one_call(db: Database, ai: CountingAI, eventually: Any) -> None:
+    stage = PREFIX + VECTORS.name
     rows = await write(db, *sample("mara")[:6])
-    ended = await drain(db, ai, rows)
+
+    async def ready() -> bool:
+        query = "SELECT FROM tasks WHERE task_type = %s AND status = 'Queued' AND hold IS NULL"
+        return len(await db.fetch(query, [stage])) == 6
+
+    await db.tasks.pause("task_type", stage)
+    draining = asyncio.create_task(drain(db, ai, rows))
+    await eventually(ready, timeout=60)
+    await db.tasks.resume("task_type", stage)
+    ended = await draining
     assert {one.status for one in ended} == {Status.COMPLETE}
     assert sum(ai.embedded) == 6
     assert len(ai.embedded) < 6
