@@ -208,8 +208,8 @@ def test_sleeping_tasks_cost_nothing(sizes: dict[int, Connection], call: str) ->
         conn.execute(SLEEPERS, [LARGE])
         after = min(cost(conn, call) for _ in range(3))
     assert after[1] == 0
-    # another level in the indexes that it uses, and nothing for the tasks that sleep
-    assert after[0] <= before[0] * 1.25 + 20, (before, after)
+    # Another level in each index it uses, as above; reading the tasks that sleep would cost thousands of pages.
+    assert after[0] <= before[0] * 2.5 + 40, (before, after)
 
 
 FILLED = """
