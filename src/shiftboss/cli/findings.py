@@ -19,6 +19,7 @@ from shiftboss.model.settings import Settings
 
 if TYPE_CHECKING:
     from shiftboss.db import Database, Row
+    from shiftboss.db.insights.rows import ServerState
 
 EXTRAS = {"coordinator": "grpc", "admin": "fastapi", "ai": "wordllama", "redis": "redis"}
 GB = 1024**3
@@ -130,7 +131,7 @@ def _sql(statement: str) -> str:
     return f'shiftboss db shell -- -c "{statement}"'
 
 
-def _settings(server: Row) -> list[Finding]:
+def _settings(server: ServerState) -> list[Finding]:
     findings = []
     if not server["fsync"]:
         message = "fsync is off: a crash of the machine can corrupt the data"
@@ -152,7 +153,7 @@ def _settings(server: Row) -> list[Finding]:
     return findings
 
 
-def _connections(server: Row) -> list[Finding]:
+def _connections(server: ServerState) -> list[Finding]:
     used, most = server["connections"], server["max_connections"]
     message = f"{used} of {most} connections in use"
     if used > 0.8 * most:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Annotated, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
@@ -12,7 +12,8 @@ from shiftboss.cli.output import Columns, Json, ask, parse_span, say_json, show_
 from shiftboss.model.errors import UsageError
 
 if TYPE_CHECKING:
-    from shiftboss.db import Database, Row
+    from shiftboss.db import Database
+    from shiftboss.db.insights.rows import Queue, TaskType
     from shiftboss.operations import Operations
 
 app = typer.Typer(help="Queues: list, pause, resume, limit, age.", add_completion=False, no_args_is_help=True)
@@ -149,12 +150,13 @@ def age(
 
 
 def _show_limits(name: str, by_type: bool, as_json: bool) -> None:
-    async def look(db: Database) -> Row | None:
+    async def look(db: Database) -> TaskType | Queue | None:
         await _require(db, name, by_type)
         rows = await db.insights.fleet.types() if by_type else await db.insights.fleet.queues(fresh=True)
         return next((row for row in rows if row["name"] == name), None)
 
-    row = ask(look) or {}
+    found = ask(look)
+    row: dict[str, Any] = {**found} if found else {}
     figures = (
         "max_running",
         "max_per_key",
@@ -178,7 +180,7 @@ def _show_limits(name: str, by_type: bool, as_json: bool) -> None:
     typer.echo(f"to change: shiftboss queues limit {option}{name} --running 10, or --none", err=True)
 
 
-def _source(limits: Row) -> str:
+def _source(limits: dict[str, Any]) -> str:
     """Say where the limits come from, if they could come from more than one place."""
     if limits["limits_set_by"] == "code":
         return " (in code)"

@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 import psycopg
 from psycopg.pq import TransactionStatus
@@ -58,6 +58,7 @@ __all__ = ["Connection", "Database", "Params", "Row"]
 
 Params = Sequence[Any] | Mapping[str, Any]
 F = TypeVar("F")
+R = TypeVar("R")
 
 # Imported on first use, because a worker or a command needs only a few of them.
 FAMILIES = {
@@ -243,6 +244,10 @@ class Database:
     async def _fetch(self, sql: str, params: Params | None) -> list[Row]:
         async with self.connection() as conn:
             return await (await conn.execute(sql, params)).fetchall()
+
+    async def fetch_as(self, kind: type[R], sql: str, params: Params | None = None) -> list[R]:
+        """Run one statement and return all rows, typed as the TypedDict `kind`."""
+        return cast("list[R]", await self.fetch(sql, params))
 
     async def fetch_one(self, sql: str, params: Params | None = None) -> Row | None:
         """Run one statement and return its first row, or None. Retried after a deadlock."""

@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from shiftboss.db.connection import Row
+from shiftboss.db.insights.rows import ServerState
 
 if TYPE_CHECKING:
     from shiftboss.db.database import Database
@@ -63,11 +64,9 @@ class Condition:
     def __init__(self, db: Database) -> None:
         self._db = db
 
-    async def server(self) -> Row:
+    async def server(self) -> ServerState:
         """Return the server's version, relevant settings, connections, pgvector version and database size."""
-        row = await self._db.fetch_one(_SERVER)
-        assert row is not None
-        return row
+        return (await self._db.fetch_as(ServerState, _SERVER))[0]
 
     async def strange_indexes(self) -> list[Row]:
         """Return documented indexes that are missing (`columns` is None) or have other columns."""

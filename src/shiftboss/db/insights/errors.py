@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from shiftboss.db.insights.rows import ErrorGroup
 from shiftboss.model.errors import NotFound
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from shiftboss.db.database import Database, Row
+    from shiftboss.db.database import Database
 
 _GROUPS = """SELECT * FROM shiftboss.error_groups WHERE last_seen >= coalesce(%s::timestamptz, '-infinity')
     ORDER BY last_seen DESC, id LIMIT %s"""
@@ -26,14 +27,14 @@ class Errors:
     def __init__(self, db: Database) -> None:
         self._db = db
 
-    async def groups(self, since: datetime | None = None, limit: int = 50) -> list[Row]:
+    async def groups(self, since: datetime | None = None, limit: int = 50) -> list[ErrorGroup]:
         """Return groups, most recently seen first. Counts may lag by a few seconds."""
-        return await self._db.fetch(_GROUPS, [since, limit])
+        return await self._db.fetch_as(ErrorGroup, _GROUPS, [since, limit])
 
-    async def group(self, id: str) -> Row:
+    async def group(self, id: str) -> ErrorGroup:
         """Return one group by its id or a unique prefix of it."""
         query = "SELECT * FROM shiftboss.error_groups WHERE starts_with(id, %s) ORDER BY id LIMIT 2"
-        rows = await self._db.fetch(query, [id.lower()])
+        rows = await self._db.fetch_as(ErrorGroup, query, [id.lower()])
         if len(rows) != 1 or not id:
             what = "more than one error group starts with" if rows else "there is no error group"
             raise NotFound(f"{what} {id!r}", hint="`shiftboss errors list` lists the groups")

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shiftboss.db.insights.cache import Cached
+from shiftboss.db.insights.rows import OpenGroup
 
 if TYPE_CHECKING:
-    from shiftboss.db.database import Database, Row
+    from shiftboss.db.database import Database
 
 GROUPS = 8
 LOOKED_AT = 2000
@@ -28,8 +29,8 @@ _OPEN = f"""SELECT g.id, g.error_type, g.place, g.message, g.last_seen, g.task_t
 
 class Failures:
     def __init__(self, db: Database) -> None:
-        self._groups: Cached[list[Row]] = Cached(lambda: db.fetch(_OPEN))
+        self._groups: Cached[list[OpenGroup]] = Cached(lambda: db.fetch_as(OpenGroup, _OPEN))
 
-    async def groups(self) -> list[Row]:
+    async def groups(self) -> list[OpenGroup]:
         """Return the groups with the most failed tasks, with their counts."""
         return await self._groups.get()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from shiftboss.db.insights.rows import FleetFigures, QueueFigures, WorkFigures
+
 if TYPE_CHECKING:
-    from shiftboss.db.database import Database, Row
+    from shiftboss.db.database import Database
 
 #: A scrape counts at most this many waiting tasks. For more, it shows the leader's last count of the queue.
 COUNTED = 2000
@@ -21,16 +23,14 @@ class Figures:
     def __init__(self, db: Database) -> None:
         self._db = db
 
-    async def fleet(self) -> Row:
+    async def fleet(self) -> FleetFigures:
         """Return workers, running tasks and counters of the whole fleet."""
-        row = await self._db.fetch_one("SELECT * FROM shiftboss.fleet_metrics()")
-        assert row is not None
-        return row
+        return (await self._db.fetch_as(FleetFigures, "SELECT * FROM shiftboss.fleet_metrics()"))[0]
 
-    async def work(self) -> list[Row]:
+    async def work(self) -> list[WorkFigures]:
         """Return attempts by worker and task type with a histogram, for workers that still exist."""
-        return await self._db.fetch("SELECT * FROM shiftboss.work_metrics()")
+        return await self._db.fetch_as(WorkFigures, "SELECT * FROM shiftboss.work_metrics()")
 
-    async def queues(self) -> list[Row]:
+    async def queues(self) -> list[QueueFigures]:
         """Return the depth and the age of the oldest ready task of the 200 longest queues."""
-        return await self._db.fetch(_QUEUES, [COUNTED, QUEUES])
+        return await self._db.fetch_as(QueueFigures, _QUEUES, [COUNTED, QUEUES])

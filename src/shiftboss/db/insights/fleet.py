@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 from shiftboss.db.connection import Row
 from shiftboss.db.insights.cache import Cached
+from shiftboss.db.insights.rows import HeldTask, Queue, QueueDepth, TaskType, Work, Worker, WorkerDetail
 
 if TYPE_CHECKING:
     from shiftboss.db.database import Database
@@ -17,14 +18,16 @@ COUNTED = 40_000
 class Fleet:
     def __init__(self, db: Database) -> None:
         self._db = db
-        self._queues: Cached[list[Row]] = Cached(
-            lambda: db.fetch("SELECT * FROM shiftboss.queues ORDER BY name")
+        self._queues: Cached[list[Queue]] = Cached(
+            lambda: db.fetch_as(Queue, "SELECT * FROM shiftboss.queues ORDER BY name")
         )
-        self._depths: Cached[list[Row]] = Cached(
-            lambda: db.fetch("SELECT * FROM shiftboss.queues_within(%s) ORDER BY name", [COUNTED])
+        self._depths: Cached[list[QueueDepth]] = Cached(
+            lambda: db.fetch_as(
+                QueueDepth, "SELECT * FROM shiftboss.queues_within(%s) ORDER BY name", [COUNTED]
+            )
         )
 
-    async def workers(self, *, status: str | None = None) -> list[dict[str, Any]]:
+    async def workers(self, *, status: str | None = None) -> list[Worker]:
         """Return every worker with its health, current task and today's work."""
         rows = await self._db.fetch(
             "SELECT * FROM shiftboss.members WHERE (%(status)s::text IS NULL OR status = %(status)s)"
@@ -32,40 +35,43 @@ class Fleet:
             {"status": status},
         )
         today = await self._db.insights.series.per_worker(_midnight())
-        return [row | _work(today.get(row["worker_id"])) for row in rows]
+        return [cast(Worker, row | _work(today.get(row["worker_id"]))) for row in rows]
 
-    async def worker(self, worker_id: str) -> dict[str, Any] | None:
+    async def worker(self, worker_id: str) -> WorkerDetail | None:
         """Return one worker with the tasks it is running, or None."""
         row = await self._db.fetch_one("SELECT * FROM shiftboss.members WHERE worker_id = %s", [worker_id])
         if row is None:
             return None
         today = await self._db.insights.series.per_worker(_midnight())
-        held = await self._db.fetch(
+        held = await self._db.fetch_as(
+            HeldTask,
             "SELECT id, task_type, queue, generation_started_at AS started_at, progress, progress_message"
             " FROM public.tasks WHERE status = 'In Progress' AND worker_id = %s"
             " ORDER BY generation_started_at LIMIT 100",
             [worker_id],
         )
-        return row | _work(today.get(worker_id)) | {"tasks": held}
+        return cast(WorkerDetail, row | _work(today.get(worker_id)) | {"tasks": held})
 
-    async def queues(self, *, fresh: bool = False) -> list[Row]:
+    async def queues(self, *, fresh: bool = False) -> list[Queue]:
         """Return every queue that has tasks, workers, a pause or a limit."""
         return await self._queues.get(fresh=fresh)
 
-    async def depths(self, *, fresh: bool = False) -> list[Row]:
+    async def depths(self, *, fresh: bool = False) -> list[QueueDepth]:
         """Return the same at a bounded cost: if `more`, only the oldest waiting tasks are counted."""
         return await self._depths.get(fresh=fresh)
 
-    async def types(self) -> list[Row]:
+    async def types(self) -> list[TaskType]:
         """Return every task type that is known, paused or limited, with its queues."""
-        return await self._db.fetch("SELECT * FROM shiftboss.task_types ORDER BY name LIMIT 1000")
+        return await self._db.fetch_as(
+            TaskType, "SELECT * FROM shiftboss.task_types ORDER BY name LIMIT 1000"
+        )
 
 
 def _midnight() -> datetime:
     return datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 
 
-def _work(row: Row | None) -> dict[str, Any]:
+def _work(row: Row | None) -> Work:
     if row is None:
         return {"processed_today": 0, "error_rate": 0.0, "avg_processing_seconds": None}
     ended = row["completed"] + row["failed"]

@@ -6,8 +6,11 @@ import logging
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from shiftboss.db.insights.rows import LogRow, PartRow, Relative, StepRow
+
 if TYPE_CHECKING:
-    from shiftboss.db.database import Database, Row
+    from shiftboss.db.connection import Row
+    from shiftboss.db.database import Database
 
 LEVELS = 3
 MOST = 60
@@ -55,18 +58,19 @@ class Life:
     def __init__(self, db: Database) -> None:
         self._db = db
 
-    async def relatives(self, id: UUID) -> list[Row]:
+    async def relatives(self, id: UUID) -> list[Relative]:
         """Return the task and up to 60 related tasks, nearest first, with their parents and children."""
-        return await self._db.fetch(_NEAR, {"id": id, "levels": LEVELS, "most": MOST})
+        return await self._db.fetch_as(Relative, _NEAR, {"id": id, "levels": LEVELS, "most": MOST})
 
-    async def steps(self, id: UUID) -> list[Row]:
+    async def steps(self, id: UUID) -> list[StepRow]:
         """Return the latest steps and waits, oldest first. Results that are too large to show are omitted."""
         given = {"id": id, "limit": SHOWN_STEPS, "largest": LARGEST_RESULT}
-        return (await self._db.fetch(_STEPS, given))[::-1]
+        return (await self._db.fetch_as(StepRow, _STEPS, given))[::-1]
 
-    async def parts(self, id: UUID) -> list[Row]:
+    async def parts(self, id: UUID) -> list[PartRow]:
         """Return the last parts that the task emitted, oldest first: seq, attempt, restart, part, at."""
-        rows = await self._db.fetch(
+        rows = await self._db.fetch_as(
+            PartRow,
             "SELECT seq, attempt, restart, part, at FROM shiftboss.parts WHERE task_id = %s"
             " ORDER BY seq DESC LIMIT %s",
             [id, SHOWN_PARTS],
@@ -79,11 +83,14 @@ class Life:
             "SELECT * FROM shiftboss.events WHERE task_id = %s ORDER BY id DESC LIMIT 50", [id]
         )
 
-    async def logs(self, id: UUID, limit: int) -> list[Row]:
+    async def logs(self, id: UUID, limit: int) -> list[LogRow]:
         """Return the last log lines of the task, oldest first."""
-        rows = await self._db.fetch(
+        rows = await self._db.fetch_as(
+            LogRow,
             "SELECT id, attempt, step, at, level, message, dropped FROM shiftboss.task_logs"
             " WHERE task_id = %s ORDER BY id DESC LIMIT %s",
             [id, limit],
         )
-        return [row | {"level": logging.getLevelName(row["level"]).lower()} for row in rows[::-1]]
+        for row in rows:
+            row["level"] = logging.getLevelName(row["level"]).lower()
+        return rows[::-1]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from shiftboss.db.connection import Row
 from shiftboss.db.insights.cache import Cached
 from shiftboss.db.insights.fleet import Fleet
+from shiftboss.db.insights.rows import Alert, Counts
 from shiftboss.db.insights.series import Series
 from shiftboss.extension import contributions, load, named
 
@@ -32,18 +34,16 @@ class Overview:
         self._db = db
         self._fleet = fleet
         self._series = series
-        self._counts: Cached[Row] = Cached(self._count)
+        self._counts: Cached[Counts] = Cached(self._count)
 
-    async def _count(self) -> Row:
-        row = await self._db.fetch_one("SELECT * FROM public.orchestrator_status")
-        assert row is not None
-        return row
+    async def _count(self) -> Counts:
+        return (await self._db.fetch_as(Counts, "SELECT * FROM public.orchestrator_status"))[0]
 
-    async def counts(self, *, fresh: bool = False) -> Row:
+    async def counts(self, *, fresh: bool = False) -> Counts:
         """Return tasks and workers by state: the row of the view `orchestrator_status`."""
         return await self._counts.get(fresh=fresh)
 
-    async def alerts(self) -> list[dict[str, Any]]:
+    async def alerts(self) -> list[Alert]:
         """Return what needs attention, most severe first. `subject` is the id of the cause.
 
         This combines what is found now with the alerts of rules, which the leader evaluates.
@@ -54,13 +54,19 @@ class Overview:
             known = firing.pop((one["rule"], one["subject"] or ""), None)
             one["since"] = known["started_at"] if known else None
         ruled = [
-            alert(row["severity"], row["rule"], row["subject"] or None, row["message"], command=row["advice"])
-            | {"since": row["started_at"]}
+            alert(
+                row["severity"],
+                row["rule"],
+                row["subject"] or None,
+                row["message"],
+                command=row["advice"],
+                since=row["started_at"],
+            )
             for row in firing.values()
         ]
-        return sorted([*now, *ruled], key=lambda one: str(one["severity"]))
+        return sorted([*now, *ruled], key=lambda one: one["severity"])
 
-    async def _now(self) -> list[dict[str, Any]]:
+    async def _now(self) -> list[Alert]:
         return [
             *(
                 alert("critical", row["alert"], row["component"], row["message"])
@@ -116,13 +122,16 @@ def alert(
     *,
     command: str | None = None,
     rule: str | None = None,
-) -> dict[str, Any]:
+    since: datetime | None = None,
+) -> Alert:
     """Build an alert. `advice` says what to do, and `command` can be run as printed.
 
     `rule` names the rule that detects the same problem, if its name differs from `kind`.
     """
-    about = {"severity": severity, "kind": kind, "subject": subject, "message": message}
-    return about | {"advice": advice, "command": command, "rule": rule or kind}
+    return Alert(
+        severity=severity, kind=kind, subject=subject, message=message, advice=advice, command=command,
+        rule=rule or kind, since=since,
+    )  # fmt: skip
 
 
 def _silence(row: Row) -> str:

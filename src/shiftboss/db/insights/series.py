@@ -4,33 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from shiftboss.db.connection import Row
 from shiftboss.db.insights.cache import Cached
+from shiftboss.db.insights.rows import Point
 from shiftboss.model.task import BUCKETS
 
 if TYPE_CHECKING:
     from shiftboss.db.database import Database
 
-QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
-
 
 class Series:
     def __init__(self, db: Database) -> None:
         self._db = db
-        self._kept: dict[tuple[timedelta, timedelta], Cached[list[dict[str, Any]]]] = {}
+        self._kept: dict[tuple[timedelta, timedelta], Cached[list[Point]]] = {}
 
     async def throughput(
         self, span: timedelta, step: timedelta, *, queue: str | None = None, task_type: str | None = None
-    ) -> list[dict[str, Any]]:
+    ) -> list[Point]:
         """Return one point per step, including empty ones, oldest first."""
         rows = await self._db.fetch(
             "SELECT * FROM shiftboss.throughput(%s, %s, %s, %s)", [span, step, queue, task_type]
         )
         return [_point(row, step) for row in rows]
 
-    async def kept_throughput(self, span: timedelta, step: timedelta) -> list[dict[str, Any]]:
+    async def kept_throughput(self, span: timedelta, step: timedelta) -> list[Point]:
         """Return the same from a cache, for pages that refresh often."""
         if (span, step) not in self._kept:
             self._kept[span, step] = Cached(lambda: self.throughput(span, step), 50.0)
@@ -79,7 +78,7 @@ def percentile(buckets: Sequence[int], share: float) -> float | None:
     return BUCKETS[-1]
 
 
-def _point(row: Row, step: timedelta) -> dict[str, Any]:
+def _point(row: Row, step: timedelta) -> Point:
     ended = row["completed"] + row["failed"]
     return {
         "at": row["at"],
@@ -88,5 +87,7 @@ def _point(row: Row, step: timedelta) -> dict[str, Any]:
         "per_second": round(ended / step.total_seconds(), 3),
         "error_rate": round(row["failed"] / ended, 4) if ended else 0.0,
         "avg_seconds": round(row["seconds"] / ended, 6) if ended else None,
-        **{name: percentile(row["buckets"], share) for name, share in QUANTILES.items()},
+        "p50": percentile(row["buckets"], 0.5),
+        "p95": percentile(row["buckets"], 0.95),
+        "p99": percentile(row["buckets"], 0.99),
     }

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from shiftboss.db.connection import Row
+from shiftboss.db.insights.rows import ListedTask
 from shiftboss.model.codec import shown
 from shiftboss.model.errors import UsageError
 
@@ -93,7 +94,7 @@ class TaskFilter:
 class TaskPage(NamedTuple):
     """Tasks, newest first. `next` is the cursor of the next page, or None at the end."""
 
-    items: list[Row]
+    items: list[ListedTask]
     next: str | None
 
 
@@ -118,12 +119,13 @@ class TaskList:
 
     async def _stretch(
         self, status: str, wanted: TaskFilter, before: Key | None, limit: int
-    ) -> tuple[list[Row], Key | None]:
+    ) -> tuple[list[ListedTask], Key | None]:
         """Return rows of one status, and the key at which the search stopped, if it did."""
         inner, outer, params = _conditions(status, wanted, before)
         source = f"FROM public.tasks WHERE {inner} ORDER BY {ORDER[status]} DESC, id DESC"
         listed = f"SELECT *, {ORDER[status]} AS at {source} LIMIT {STRETCH}"
-        rows = await self._db.fetch(
+        rows = await self._db.fetch_as(
+            ListedTask,
             f"SELECT {_COLUMNS} FROM ({listed}) s WHERE {outer}"  # noqa: S608 -- constants only
             f" ORDER BY at DESC, id DESC LIMIT {int(limit)}",
             params,
@@ -176,7 +178,7 @@ class TaskList:
         return [row["task_type"] for row in rows]
 
 
-def _key(row: Row) -> Key:
+def _key(row: ListedTask | Row) -> Key:
     return Key(row["at"], row["id"])
 
 

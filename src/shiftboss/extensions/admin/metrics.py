@@ -16,6 +16,7 @@ from shiftboss.model.task import BUCKETS
 
 if TYPE_CHECKING:
     from shiftboss.db import Database, Row
+    from shiftboss.db.insights.rows import QueueFigures, WorkFigures
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 STATES = ("starting", "healthy", "stopping", "crashed", "failed")
@@ -77,7 +78,7 @@ def counter(name: str, text: str, value: float) -> CounterMetricFamily:
     return CounterMetricFamily(name, text, value=value)
 
 
-def _work(rows: list[Row]) -> str:
+def _work(rows: list[WorkFigures]) -> str:
     """Format the metrics per worker and task type with templates, ten times as fast as the library."""
     labels = [f'worker_id="{_safe(row["worker_id"])}",task_type="{_safe(row["task_type"])}"' for row in rows]
     counts = [_COUNTS % (row["completed"], row["failed"]) for row in rows]
@@ -99,7 +100,7 @@ def _safe(text: str) -> str:
     return text.translate(ESCAPES)
 
 
-def _queues(rows: list[Row]) -> Iterator[Metric]:
+def _queues(rows: list[QueueFigures]) -> Iterator[Metric]:
     depth = GaugeMetricFamily("queue_depth", "Tasks that wait, by queue", labels=["queue"])
     oldest = GaugeMetricFamily("queue_oldest_seconds", "Age of the oldest waiting task", labels=["queue"])
     for row in rows:

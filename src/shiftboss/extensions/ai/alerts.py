@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from shiftboss.db.insights.overview import alert
 from shiftboss.extensions.ai.store import AIEngine
 
 if TYPE_CHECKING:
     from shiftboss.db import Database
+    from shiftboss.db.insights.rows import Alert
 
 
-async def budgets(db: Database) -> list[dict[str, Any]]:
+async def budgets(db: Database) -> list[Alert]:
     """Return a warning for each provider whose daily budget is spent."""
     return [
         alert(

@@ -12,6 +12,7 @@ from shiftboss.extensions.admin.page.render import Piece
 from shiftboss.extensions.admin.page.words import capital
 
 if TYPE_CHECKING:
+    from shiftboss.db.insights.rows import Alert
     from shiftboss.extensions.admin.page.mount import Shell
 
 EVERY = 5.0
@@ -33,11 +34,11 @@ KINDS = {
 }
 
 
-def explained(alert: dict[str, Any]) -> dict[str, Any]:
+def explained(alert: Alert) -> dict[str, Any]:
     """Return an alert with its name, link and remedy."""
     name, path, remedy = KINDS.get(alert["kind"], (capital(alert["kind"].replace("_", " ")), "/", ""))
     to = path.format(quote(alert["subject"] or "", safe="/"))
-    return alert | {"name": name, "to": to, "remedy": _sentence(alert.get("advice") or remedy)}
+    return {**alert, "name": name, "to": to, "remedy": _sentence(alert["advice"] or remedy)}
 
 
 def _sentence(text: str) -> str:

@@ -14,6 +14,7 @@ from shiftboss.extensions.admin.page.words import age, count, number, span
 
 if TYPE_CHECKING:
     from shiftboss.db import Database
+    from shiftboss.db.insights.rows import Point
 
 # Name, length, and time between two points.
 SPANS = {
@@ -83,7 +84,7 @@ def _finding(severity: str, name: str, message: str, remedy: str, to: str) -> di
 
 
 async def _tiles(
-    db: Database, counts: Any, queues: list[Any], points: list[dict[str, Any]], chosen: str
+    db: Database, counts: Any, queues: list[Any], points: list[Point], chosen: str
 ) -> list[dict[str, Any]]:
     oldest = max((queue["oldest_seconds"] or 0.0 for queue in queues if queue["queued"]), default=0.0)
     slots, latency = await db.health.metrics(), await db.insights.series.latency()
@@ -130,7 +131,7 @@ def _ms(value: float | None) -> str:
     return "–" if value is None else span(value / 1000)
 
 
-def _charts(points: list[dict[str, Any]], chosen: str) -> list[dict[str, Any]]:
+def _charts(points: list[Point], chosen: str) -> list[dict[str, Any]]:
     step = SPANS[chosen][2]
     labels = clock([point["at"] for point in points], step)
     per = "per minute" if step == timedelta(minutes=1) else f"per {span(step.total_seconds())}"
@@ -138,8 +139,9 @@ def _charts(points: list[dict[str, Any]], chosen: str) -> list[dict[str, Any]]:
     failed = Line("failed", [p["failed"] for p in points], "s2")
     rates = [round(p["error_rate"] * 100, 1) if p["completed"] + p["failed"] else None for p in points]
     times = [
-        Line(name, [p[name] for p in points], tone)
-        for name, tone in (("p50", "s1"), ("p95", "s3"), ("p99", "s4"))
+        Line("p50", [p["p50"] for p in points], "s1"),
+        Line("p95", [p["p95"] for p in points], "s3"),
+        Line("p99", [p["p99"] for p in points], "s4"),
     ]
     return [
         {"title": f"Tasks {per}", "chart": chart([done, failed], labels, title=f"Tasks {per}")},

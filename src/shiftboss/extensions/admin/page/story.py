@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from shiftboss.db.insights.rows import StepRow
 from shiftboss.extension import contributions
 from shiftboss.extensions.admin.page.events import meaning
 from shiftboss.extensions.admin.page.site import Context, Entry, Story, Visit
@@ -78,7 +79,7 @@ def _attempt(one: dict[str, Any]) -> Entry:
     )  # fmt: skip
 
 
-def _step(one: dict[str, Any]) -> Entry:
+def _step(one: StepRow) -> Entry:
     word = "question" if one["question"] is not None else WORDS[one["kind"]]
     return Entry(
         key=f"{one['kind']} {one['name']} {one['ordinal']}", at=one["started_at"], until=one["ended_at"],

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
 from urllib.parse import urlencode
 from uuid import UUID
 
 from shiftboss.db.insights import TaskFilter
+from shiftboss.db.insights.rows import ListedTask
 from shiftboss.db.insights.tasklist import STRETCH
 from shiftboss.extensions.admin.page import newtask
 from shiftboss.extensions.admin.page.forms import Form
@@ -90,19 +90,18 @@ def _chips(chosen: dict[str, str]) -> list[dict[str, str]]:
     ]
 
 
-def _item(row: dict[str, Any], hide: bool) -> Context:
+def _item(row: ListedTask, hide: bool) -> Context:
     took = None
     if row["started_at"] and row["ended_at"]:
         took = (row["ended_at"] - row["started_at"]).total_seconds()
     params = HIDDEN if hide else row["params_preview"]
-    return row | {"took": took, "params_preview": params, "about": _about(row)}
+    return {**row, "took": took, "params_preview": params, "about": _about(row)}
 
 
-def _about(row: Any) -> str | None:
+def _about(row: ListedTask) -> str | None:
     if row["status"] == "In Progress":
-        return str(row["progress_message"] or "") or None
-    told = row["wait_reason"] if row["status"] == "Queued" else row["error_message"]
-    return str(told) if told else None
+        return row["progress_message"] or None
+    return (row["wait_reason"] if row["status"] == "Queued" else row["error_message"]) or None
 
 
 def parse_id(text: str, what: str) -> UUID:
