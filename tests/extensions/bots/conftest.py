@@ -9,10 +9,7 @@ import pytest
 from bot_helpers import Heard, Site
 
 from shiftboss.db import Database
-from shiftboss.extensions.bots.catalog import Catalog
-from shiftboss.extensions.bots.handlers import carry_out
-from shiftboss.extensions.bots.order import check
-from shiftboss.extensions.bots.registry import load_bots
+from shiftboss.extensions.bots.order import Bots
 from shiftboss.extensions.bots.run import Run
 from shiftboss.model.settings import Settings
 
@@ -27,7 +24,7 @@ def bot_settings() -> Settings:
 def perform(db: Database, bot_settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """`await perform("verify", city="delft", limit=5)`: the counters."""
     monkeypatch.setattr("shiftboss.extensions.bots.run.REPORT_EVERY", 0.0)
-    bots, catalog = load_bots(), Catalog()
+    bots = Bots.of(bot_settings)
 
     async def run(
         bot: str,
@@ -38,18 +35,9 @@ def perform(db: Database, bot_settings: Settings, monkeypatch: pytest.MonkeyPatc
         checkpoint: dict[str, Any] | None = None,
         **params: Any,
     ) -> dict[str, int]:
-        order = check(bots, catalog, bot, city, category, params)
-        work = Run(
-            bot=bot,
-            db=db,
-            settings=bot_settings,
-            catalog=catalog,
-            tracker=heard or Heard(),
-            city=order.city,
-            category=order.category,
-            checkpoint=checkpoint,
-        )
-        return (await carry_out(work, order))["counters"]
+        order = bots.check(bot, city, category, params)
+        report, kept = (heard or Heard()).report, {"checkpoint": checkpoint}
+        return await Run(order, db, bot_settings, report, kept=kept).carry_out()
 
     return run
 

@@ -66,28 +66,28 @@ async def test_websites_are_looked_at_politely(site: Site) -> None:
     site.page("/robots.txt", body=b"User-agent: *\nDisallow: /private\n")
     settings = BotsSettings(host_pause=0.05, private_sites=True, http_timeout=0.5)
     async with Web(settings) as web:
-        assert (await web.look(site.page("/open"))).verdict == "ok"
-        assert (await web.look(site.page("/moved", 301, location="/open"))).verdict == "ok"
-        assert (await web.look(site.url + "/gone")).verdict == "bad"
-        assert (await web.look(site.page("/loop", 302, location="/loop"))).detail == "too many redirects"
-        assert (await web.look(site.page("/down", 503))).verdict == "unknown"
+        assert (await web.look(site.page("/open")))["verdict"] == "ok"
+        assert (await web.look(site.page("/moved", 301, location="/open")))["verdict"] == "ok"
+        assert (await web.look(site.url + "/gone"))["verdict"] == "bad"
+        assert (await web.look(site.page("/loop", 302, location="/loop")))["detail"] == "too many redirects"
+        assert (await web.look(site.page("/down", 503)))["verdict"] == "unknown"
         refused = await web.look(site.page("/private/page"))
-        assert (refused.verdict, "robots" in refused.detail) == ("unknown", True)
+        assert (refused["verdict"], "robots" in refused["detail"]) == ("unknown", True)
         assert [path for _, path, _ in site.seen].count("/robots.txt") == 1
         assert "/private/page" not in [path for _, path, _ in site.seen]
         began = time.monotonic()
         await asyncio.gather(*(web.look(site.url + "/open") for _ in range(4)))
         assert time.monotonic() - began >= 0.15, "one host is asked once per pause"
         site.hold = asyncio.Event()
-        assert (await web.look(site.url + "/open")).detail == "no answer in time"
+        assert (await web.look(site.url + "/open"))["detail"] == "no answer in time"
         site.hold.set()
 
 
 async def test_addresses_inside_our_network_are_nobodys_website(site: Site) -> None:
     async with Web(BotsSettings()) as web:
-        assert (await web.look(site.page("/open"))).detail == "not a public address"
-        assert (await web.look("file:///etc/passwd")).verdict == "bad"
-        assert (await web.look("http://[")).verdict == "bad"
+        assert (await web.look(site.page("/open")))["detail"] == "not a public address"
+        assert (await web.look("file:///etc/passwd"))["verdict"] == "bad"
+        assert (await web.look("http://["))["verdict"] == "bad"
     assert site.seen == []
 
 

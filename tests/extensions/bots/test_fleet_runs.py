@@ -21,10 +21,10 @@ from shiftboss.db import Database
 from shiftboss.extensions.bots.catalog import Catalog
 from shiftboss.extensions.bots.command import run_bot
 from shiftboss.extensions.bots.handlers import bot_handlers, handler_of
-from shiftboss.extensions.bots.order import UnknownKey, check
-from shiftboss.extensions.bots.registry import Bot, Bots, NoParams, load_bots
+from shiftboss.extensions.bots.order import Bots, UnknownKey
+from shiftboss.extensions.bots.registry import Bot, NoParams, load_bots
 from shiftboss.extensions.bots.run import Run
-from shiftboss.model.errors import UsageError
+from shiftboss.model.errors import NotFound, UsageError
 from shiftboss.model.settings import Settings, WorkerSettings
 from shiftboss.model.worker import Member
 from shiftboss.worker.runtime import Worker
@@ -143,7 +143,7 @@ async def test_a_killed_worker_fails_its_run_and_a_retry_goes_on(
 async def test_cancel_stops_a_bot_in_the_middle(db: Database, eventually: Eventually) -> None:
     handlers, settings = bot_handlers(), WorkerSettings(beat_seconds=0.2)
     crawler = Bot("crawler", crawl, NoParams, "runs until it is stopped")
-    handlers.add(handler_of(crawler, Bots({"crawler": crawler}), Settings.load({}), Catalog()))
+    handlers.add(handler_of(crawler, Bots({"crawler": crawler}, Catalog()), Settings.load({})))
     run = await db.runs.start_run("crawler")
     async with Worker(DatabaseSource(db), handlers, Member(id="w"), settings, db=db):
 
@@ -218,7 +218,7 @@ async def test_a_run_that_can_not_be_taken_says_why(
         "there is no category 'unicorn'": ["--category", "unicorn"],
         "limit: Input should be greater": ["--limit=0"],
     }.items():
-        with pytest.raises(UsageError, match=problem):
+        with pytest.raises((UsageError, NotFound), match=problem):
             await run_bot("discovery", args)
     await db.runs.cancel_run(run.id)
     with pytest.raises(UsageError, match="is already failed"):
@@ -247,7 +247,7 @@ def test_the_files_are_read_again_and_a_broken_one_changes_nothing(tmp_path: Pat
     assert set(catalog.cities) == {"gouda"}
     assert catalog.errors == []
     with pytest.raises(UnknownKey, match="atlantis") as unknown:
-        check(load_bots(), catalog, "verify", "atlantis")
+        Bots(load_bots(), catalog).check("verify", "atlantis")
     assert (unknown.value.fields or [])[0]["allowed"] == ["gouda"]
 
 
@@ -256,7 +256,7 @@ async def test_a_run_keeps_the_message_and_its_attempt_the_traceback(
 ) -> None:
     handlers = bot_handlers()
     breaks = Bot("breaks", break_down, NoParams, "fails in a nested call")
-    handlers.add(handler_of(breaks, Bots({"breaks": breaks}), Settings.load({}), Catalog()))
+    handlers.add(handler_of(breaks, Bots({"breaks": breaks}, Catalog()), Settings.load({})))
     run = await db.runs.start_run("breaks")
     async with Worker(DatabaseSource(db), handlers, Member(id="w"), WorkerSettings(), db=db):
 
@@ -291,7 +291,7 @@ async def test_a_traceback_alone_ends_in_its_message(db: Database) -> None:
 async def test_counters_are_reported_without_a_step(db: Database, eventually: Eventually) -> None:
     handlers = bot_handlers()
     counts = Bot("counts", count_only, NoParams, "counts and never steps")
-    handlers.add(handler_of(counts, Bots({"counts": counts}), Settings.load({}), Catalog()))
+    handlers.add(handler_of(counts, Bots({"counts": counts}, Catalog()), Settings.load({})))
     run = await db.runs.start_run("counts")
     async with Worker(DatabaseSource(db), handlers, Member(id="w"), WorkerSettings(beat_seconds=0.2), db=db):
 

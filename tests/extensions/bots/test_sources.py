@@ -19,7 +19,7 @@ from bot_helpers import SAMPLE, Site
 from shiftboss.extensions.bots.catalog import Catalog
 from shiftboss.extensions.bots.public import PublicTransport, is_public
 from shiftboss.extensions.bots.settings import BotsSettings
-from shiftboss.extensions.bots.sources import SourceTrouble, chosen, retry_after, sightings_of
+from shiftboss.extensions.bots.sources import SourceTrouble, chosen, retry_after
 from shiftboss.model.errors import UsageError
 
 OVEN = {"type": "node", "id": 5, "lat": 51.92, "lon": 4.48, "tags": {"name": "Oven", "shop": "bakery"}}
@@ -28,8 +28,7 @@ FOUND = orjson.dumps({"elements": [OVEN]})
 
 async def look(given: str | None, **settings: Any) -> list[Any]:
     catalog, bots = Catalog(), BotsSettings(**settings)
-    source = chosen(given, bots)
-    return await sightings_of(source, catalog.cities["rotterdam"], list(catalog.categories.values()), bots)
+    return await chosen(given, bots).read(catalog.cities["rotterdam"], list(catalog.categories.values()))
 
 
 async def test_an_order_reads_files_of_one_folder_only(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from shiftboss.extension import Command, Extension
@@ -23,22 +24,17 @@ extension = Extension(
     handlers=(f"{__name__}.app:handlers",),
     commands={
         "bot": Command(f"{__name__}.cli:app", "run a bot in the foreground", "admin"),
-        "runs start": Command(f"{__name__}.runs_cli:start", "start a run of a bot", "admin", open=True),
-        "runs retry": Command(f"{__name__}.runs_cli:retry", "retry a run that has ended", "admin"),
+        "runs start": Command(f"{__name__}.cli:start", "start a run of a bot", "admin", open=True),
+        "runs retry": Command(f"{__name__}.cli:retry", "retry a run that has ended", "admin"),
     },
     pages=(f"{__name__}.page:PAGES",),
-    routes=(f"{__name__}.runs_api:router", f"{__name__}.api:router"),
+    routes=(f"{__name__}.api:of_runs", f"{__name__}.api:of_places"),
 )
 
 
 def __getattr__(name: str) -> Any:
-    # Import lazily, so that `python -m …bots.discovery` does not import itself twice.
-    if name == "bot":
-        from shiftboss.extensions.bots.registry import bot
-
-        return bot
-    if name == "Run":
-        from shiftboss.extensions.bots.run import Run
-
-        return Run
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    # Import lazily: every command loads this module.
+    if name not in ("Run", "bot"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = import_module(f"{__name__}.{'registry' if name == 'bot' else 'run'}")
+    return getattr(module, name)

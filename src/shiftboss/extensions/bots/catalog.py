@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
 
 from shiftboss.log import get_logger
 from shiftboss.model.errors import ConfigError
@@ -52,66 +52,48 @@ class Category(Entry):
 EntryT = TypeVar("EntryT", bound=Entry)
 
 
-class _Stamp(NamedTuple):
-    modified: int
-    size: int
-
-
 class Book(Generic[EntryT]):
-    """A file with one top-level mapping. While it is invalid, the last valid version applies; see `error`."""
+    """A file with one mapping, named like the file. While it is invalid, the last valid version applies."""
 
-    def __init__(self, path: Path, heading: str, kind: type[EntryT]) -> None:
-        self.path = path
+    def __init__(self, path: Path, kind: TypeAdapter[dict[str, EntryT]]) -> None:
+        self.path, self._kind = path, kind
         self.error: str | None = None
-        self._heading, self._kind = heading, kind
-        self._stamp: _Stamp | None = None
+        """Why the file is invalid now."""
+        self._stamp: tuple[int, int] | None = None
         self._entries: dict[str, EntryT] | None = None
 
     def entries(self) -> dict[str, EntryT]:
         """Return the entries by key, after reading the file again if its size or time has changed."""
         try:
-            self._refresh()
+            found = self.path.stat()
+            stamp = (found.st_mtime_ns, found.st_size)
+            if self._entries is None or stamp != self._stamp:
+                self._entries, self._stamp = self._read(), stamp
             self.error = None
-        except ConfigError as error:
+        except (OSError, ValueError, yaml.YAMLError) as error:
+            message = f"{self.path} is invalid: {_reason(error)}"
             if self._entries is None:
-                raise
-            if error.message != self.error:
-                log.error("invalid configuration, keeping the last valid one", reason=error.message)
-            self.error = error.message
-        assert self._entries is not None
+                raise ConfigError(message, hint="check bots.config_dir") from error
+            if message != self.error:
+                log.error("invalid configuration, keeping the last valid one", reason=message)
+            self.error = message
         return self._entries
 
-    def _refresh(self) -> None:
-        try:
-            found = self.path.stat()
-        except OSError as error:
-            raise ConfigError(
-                f"cannot read {self.path}: {error.strerror}", hint="check bots.config_dir"
-            ) from error
-        stamp = _Stamp(found.st_mtime_ns, found.st_size)
-        if stamp != self._stamp:
-            self._entries = self._read()
-            self._stamp = stamp
-
     def _read(self) -> dict[str, EntryT]:
-        try:
-            document = yaml.safe_load(self.path.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-            raise ConfigError(f"{self.path} is not valid YAML: {' '.join(str(error).split())}") from error
-        mapping = document.get(self._heading) if isinstance(document, dict) else None
+        document, heading = yaml.safe_load(self.path.read_text(encoding="utf-8")), self.path.stem
+        mapping = document.get(heading) if isinstance(document, dict) else None
         if not isinstance(mapping, dict) or not mapping:
-            raise ConfigError(f"{self.path} has no mapping `{self._heading}:`")
-        return {str(key): self._entry(str(key), value) for key, value in mapping.items()}
+            raise ValueError(f"it has no mapping `{heading}:`")
+        keyed = {str(key): {**value, "key": str(key)} if isinstance(value, dict) else value
+                 for key, value in mapping.items()}  # fmt: skip
+        return self._kind.validate_python(keyed)
 
-    def _entry(self, key: str, value: Any) -> EntryT:
-        try:
-            return self._kind.model_validate({**(value or {}), "key": key})
-        except (ValidationError, TypeError) as error:
-            first = (
-                error.errors()[0] if isinstance(error, ValidationError) else {"loc": (), "msg": str(error)}
-            )
-            where = ".".join([self._heading, key, *map(str, first["loc"])])
-            raise ConfigError(f"{self.path}: {where}: {first['msg']}") from error
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        first = error.errors()[0]
+        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    return " ".join(str(error).split())
 
 
 class Catalog:
@@ -119,8 +101,8 @@ class Catalog:
 
     def __init__(self, folder: Path | None = None) -> None:
         folder = folder or _default_folder()
-        self._cities = Book(folder / "cities.yml", "cities", City)
-        self._categories = Book(folder / "categories.yml", "categories", Category)
+        self._cities = Book(folder / "cities.yml", TypeAdapter(dict[str, City]))
+        self._categories = Book(folder / "categories.yml", TypeAdapter(dict[str, Category]))
 
     @property
     def cities(self) -> dict[str, City]:

@@ -1,14 +1,20 @@
-"""Checks the data of a place and decides its status."""
+"""Checks the data of places and decides their status."""
 
 from __future__ import annotations
 
 import re
-from typing import Any, Literal
+from collections.abc import AsyncIterator
+from typing import Any, Unpack
+
+from pydantic import Field
 
 from shiftboss.extensions.bots.catalog import City
-from shiftboss.extensions.bots.web import Web
+from shiftboss.extensions.bots.places import Places, Wanted, places_from_checkpoint
+from shiftboss.extensions.bots.registry import Limit, NoParams
+from shiftboss.extensions.bots.run import Run
+from shiftboss.extensions.bots.settings import BotsSettings
+from shiftboss.extensions.bots.web import Web, judged
 
-Verdict = Literal["ok", "bad", "missing", "unknown"]
 Checks = dict[str, dict[str, str]]
 
 _DAY = r"(?:Mo|Tu|We|Th|Fr|Sa|Su|PH|SH)"
@@ -20,17 +26,29 @@ _TIMES = rf"{_TIME}-{_TIME}\+?(?:,\s?{_TIME}-{_TIME}\+?)*"
 _RULE = re.compile(rf'(?:{_MONTHS}\s?)?(?:{_DAYS}\s?)?(?:{_TIMES}|off|closed|24/7)?(?:\s?"[^"]*")?')
 
 
-async def examine(place: dict[str, Any], city: City | None, web: Web | None) -> tuple[str, Checks]:
-    """Return the new status of a place, and the results of its checks."""
-    checks: Checks = {
-        "coordinates": coordinates(city, place["lat"], place["lon"]),
-        "address": address(place["address"]),
-        "opening_hours": opening_hours(place["opening_hours"]),
-        "phone": phone(place["phone"]),
-    }
-    if web is not None:
-        checks["website"] = await website(place["website"], web)
-    return decide(checks), checks
+class CheckParams(NoParams):
+    limit: Limit = Field(default=200, description="Maximum number of places")
+    websites: bool = Field(default=True, description="Also check websites")
+
+
+async def check_places(
+    run: Run, params: CheckParams, **wanted: Unpack[Wanted]
+) -> AsyncIterator[tuple[dict[str, Any], str]]:
+    """Check the places of a run, store the results, and yield each place with its new status."""
+    cities = run.catalog.cities
+    async with Web(BotsSettings.of(run.settings)) as web:
+        async for place in places_from_checkpoint(run, params.limit, **wanted):
+            checks = {
+                "coordinates": coordinates(cities.get(place["city"]), place["lat"], place["lon"]),
+                "address": address(place["address"]),
+                "opening_hours": opening_hours(place["opening_hours"]),
+                "phone": phone(place["phone"]),
+            }
+            if params.websites:
+                checks["website"] = await website(place["website"], web)
+            status = decide(checks)
+            await run.db.family(Places).check_place(place["id"], status, checks)
+            yield place, status
 
 
 def decide(checks: Checks) -> str:
@@ -45,39 +63,34 @@ def decide(checks: Checks) -> str:
 
 def coordinates(city: City | None, lat: float, lon: float) -> dict[str, str]:
     if city is None:
-        return _check("unknown", "the city is not configured")
-    return _check("ok") if city.contains(lat, lon) else _check("bad", f"outside {city.name}")
+        return judged("unknown", "the city is not configured")
+    return judged("ok") if city.contains(lat, lon) else judged("bad", f"outside {city.name}")
 
 
 def address(text: str | None) -> dict[str, str]:
     if not text:
-        return _check("missing")
+        return judged("missing")
     fine = re.search(r"[^\W\d_]{2}", text) and re.search(r"\d", text)
-    return _check("ok") if fine else _check("bad", "has no street or no number")
+    return judged("ok") if fine else judged("bad", "has no street or no number")
 
 
 def phone(text: str | None) -> dict[str, str]:
     if not text:
-        return _check("missing")
+        return judged("missing")
     digits = re.sub(r"[\s()./-]", "", text)
-    return _check("ok") if re.fullmatch(r"\+?\d{7,15}", digits) else _check("bad", "not a phone number")
+    return judged("ok") if re.fullmatch(r"\+?\d{7,15}", digits) else judged("bad", "not a phone number")
 
 
 def opening_hours(text: str | None) -> dict[str, str]:
     """Check the common subset of OpenStreetMap's notation."""
     if not text:
-        return _check("missing")
+        return judged("missing")
     rules = [rule.strip() for rule in re.split(r";|\|\|", text) if rule.strip()]
     wrong = next((rule for rule in rules if not _RULE.fullmatch(rule)), None)
-    return _check("ok") if rules and wrong is None else _check("bad", f"invalid: {wrong or text}"[:200])
+    return judged("ok") if rules and wrong is None else judged("bad", f"invalid: {wrong or text}"[:200])
 
 
 async def website(url: str | None, web: Web) -> dict[str, str]:
     if not url:
-        return _check("missing")
-    verdict, detail = await web.look(url if "://" in url else f"https://{url}")
-    return _check(verdict, detail)
-
-
-def _check(verdict: Verdict, detail: str = "") -> dict[str, str]:
-    return {"verdict": verdict, "detail": detail} if detail else {"verdict": verdict}
+        return judged("missing")
+    return await web.look(url if "://" in url else f"https://{url}")

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from shiftboss.extensions.ai.settings import AISettings
-from shiftboss.extensions.bots.paging import places_from_checkpoint
-from shiftboss.extensions.bots.places import Places
-from shiftboss.extensions.bots.registry import bot
+from shiftboss.extensions.bots.places import Places, places_from_checkpoint
+from shiftboss.extensions.bots.registry import Limit, NoParams, bot
 from shiftboss.extensions.bots.run import Run
 
-if TYPE_CHECKING:
-    from shiftboss.extensions.ai.engine import AI
 
-
-class ClassifyParams(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    limit: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
-        default=1000, description="Maximum number of places"
-    )
+class ClassifyParams(NoParams):
+    limit: Limit = Field(default=1000, description="Maximum number of places")
     min_confidence: Annotated[float, Field(ge=0, le=1)] = Field(
         default=0.2, description="Below this confidence, a place keeps its category"
     )
@@ -31,12 +23,19 @@ class ClassifyParams(BaseModel):
 @bot("classify")
 async def classify(run: Run, params: ClassifyParams) -> None:
     """Assign each place a category, with the confidence in it."""
-    from shiftboss.extensions.ai.engine import AI  # local import: processes that only start runs need no SDKs
+    # Local imports: processes that only start runs need no SDKs.
+    from shiftboss.extensions.ai.answers import Classification
+    from shiftboss.extensions.ai.engine import AI
+    from shiftboss.extensions.ai.protocol import Need
 
     labels = {category.key: category.description for category in run.catalog.categories.values()}
     async with await AI.open(AISettings.of(run.settings), run.db) as ai:
         async for place in places_from_checkpoint(run, params.limit, unclassified=not params.again):
-            label, confidence = await _ask(ai, place, labels)
+            variables = {"content": describe(place), "labels": labels}
+            answer = await ai.complete(
+                template="classification", variables=variables, schema=Classification, need=Need.BASIC
+            )
+            label, confidence = answer.value.processed_data.label, answer.value.processed_data.confidence
             run.count("classified")
             if confidence < params.min_confidence or label not in labels:
                 run.count("unsure")
@@ -44,20 +43,6 @@ async def classify(run: Run, params: ClassifyParams) -> None:
             elif label != place["category"]:
                 run.count("changed")
             await run.db.family(Places).classify_place(place["id"], label, confidence)
-
-
-async def _ask(ai: AI, place: dict[str, Any], labels: dict[str, str]) -> tuple[str, float]:
-    from shiftboss.extensions.ai.answers import Classification
-    from shiftboss.extensions.ai.protocol import Need
-
-    answer = await ai.complete(
-        template="classification",
-        variables={"content": describe(place), "labels": labels},
-        schema=Classification,
-        need=Need.BASIC,
-    )
-    choice = answer.value.processed_data
-    return choice.label, choice.confidence
 
 
 def describe(place: dict[str, Any]) -> str:

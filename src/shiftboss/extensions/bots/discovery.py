@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
-
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from shiftboss.extensions.bots.catalog import City
 from shiftboss.extensions.bots.places import Places
-from shiftboss.extensions.bots.registry import bot
+from shiftboss.extensions.bots.registry import Limit, NoParams, bot
 from shiftboss.extensions.bots.run import Run
 from shiftboss.extensions.bots.settings import BotsSettings
-from shiftboss.extensions.bots.sources import chosen, sightings_of
+from shiftboss.extensions.bots.sources import chosen
 
 BATCH = 50
 SCALE = 1000
 
 
-class DiscoveryParams(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class DiscoveryParams(NoParams):
     source: str | None = Field(
         default=None,
         max_length=2000,
         description="An Overpass URL, or a GeoJSON file below bots.source_dir; default: bots.source",
     )
-    limit: Annotated[int, Field(ge=1, le=1_000_000)] | None = Field(
-        default=None, description="Maximum number of places per city"
-    )
+    limit: Limit | None = Field(default=None, description="Maximum number of places per city")
 
 
 @bot("discovery")
@@ -41,8 +35,7 @@ async def discovery(run: Run, params: DiscoveryParams) -> None:
 
 
 async def _discover(run: Run, params: DiscoveryParams, city: City, n: int, cities: int) -> None:
-    source = chosen(params.source, BotsSettings.of(run.settings))
-    found = await sightings_of(source, city, run.categories, BotsSettings.of(run.settings))
+    found = await chosen(params.source, BotsSettings.of(run.settings)).read(city, run.categories)
     places = sorted((s for s in found if s), key=lambda s: str(s["source_id"]))[: params.limit]
     present = [place["source_id"] for place in places]
     after = run.checkpoint.get("after", "") if run.checkpoint.get("city") == city.key else ""
@@ -51,15 +44,11 @@ async def _discover(run: Run, params: DiscoveryParams, city: City, n: int, citie
     run.count("found", len(left))
     for start in range(0, len(left), BATCH):
         batch = left[start : start + BATCH]
-        await _sight(run, city, batch, present)
+        for outcome, count in (await run.db.family(Places).sight_places(city.key, batch, present)).items():
+            run.count(outcome, count)
+        run.checkpoint = {"city": city.key, "after": batch[-1]["source_id"]}
         done = (len(places) - len(left) + start + len(batch)) * SCALE // len(places)
         await run.step(n * SCALE + done, cities * SCALE, f"{city.name}: {batch[-1]['name']}")
-
-
-async def _sight(run: Run, city: City, batch: list[dict[str, Any]], present: list[str]) -> None:
-    for outcome, count in (await run.db.family(Places).sight_places(city.key, batch, present)).items():
-        run.count(outcome, count)
-    run.checkpoint = {"city": city.key, "after": batch[-1]["source_id"]}
 
 
 if __name__ == "__main__":

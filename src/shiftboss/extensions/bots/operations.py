@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from shiftboss.extensions.bots.catalog import Catalog
-from shiftboss.extensions.bots.order import check
-from shiftboss.extensions.bots.registry import load_bots
+from shiftboss.extensions.bots.order import Bots
 from shiftboss.extensions.bots.settings import BotsSettings
 from shiftboss.extensions.runs.store import Runs, StartedRun
 from shiftboss.model.access import Principal, Role
@@ -19,29 +17,25 @@ if TYPE_CHECKING:
 
 
 class BotOperations(Audited):
-    """Starts runs of the `bots`, for cities and categories of the `catalog`."""
+    """Starts runs of the `bots`."""
 
     def __init__(self, db: Database, settings: Settings) -> None:
         super().__init__(db, settings)
-        chosen = BotsSettings.of(settings)
-        self.bots, self.catalog = load_bots(chosen.modules), Catalog(chosen.config_dir)
+        self.bots, self._queue = Bots.of(settings), BotsSettings.of(settings).queue
 
     async def start_run(
         self, who: Principal, bot: str, city: str | None, category: str | None, params: dict[str, Any]
     ) -> StartedRun:
         async with self._recorded(who, Role.OPERATOR, "run.start", bot, city=city, category=category):
-            order = check(self.bots, self.catalog, bot, city, category, params)
+            order = self.bots.check(bot, city, category, params)
             return await self._db.family(Runs).start_run(
                 order.bot.name,
-                order.city.key if order.city else None,
-                order.category.key if order.category else None,
-                order.stored(),
-                queue=BotsSettings.of(self._settings).queue,
+                **order.where,
+                params=order.stored(),
+                queue=self._queue,
                 requested_by=who.name,
             )
 
     async def retry_run(self, who: Principal, id: UUID) -> StartedRun:
         async with self._recorded(who, Role.OPERATOR, "run.retry", id):
-            return await self._db.family(Runs).retry_run(
-                id, queue=BotsSettings.of(self._settings).queue, requested_by=who.name
-            )
+            return await self._db.family(Runs).retry_run(id, queue=self._queue, requested_by=who.name)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ValidationError
 
 from shiftboss.extensions.bots.catalog import Catalog, Category, City
-from shiftboss.extensions.bots.registry import Bot, Bots
+from shiftboss.extensions.bots.registry import Bot, load_bots
+from shiftboss.extensions.bots.settings import BotsSettings
 from shiftboss.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from shiftboss.model.settings import Settings
 
 
 class UnknownKey(UsageError):
@@ -25,60 +29,84 @@ class UnknownKey(UsageError):
 class BadParams(UsageError):
     """The parameters do not satisfy the bot's schema."""
 
-    def __init__(self, bot: str, errors: list[dict[str, str]]) -> None:
-        self.fields = list(errors)
-        problems = "; ".join(f"{error['field']}: {error['message']}" for error in errors)
+    def __init__(self, bot: str, error: ValidationError) -> None:
+        self.fields = [
+            {"field": ".".join(map(str, detail["loc"])) or "params", "message": detail["msg"]}
+            for detail in error.errors(include_url=False)
+        ]
+        problems = "; ".join(f"{one['field']}: {one['message']}" for one in self.fields)
         super().__init__(f"the parameters of {bot} are not valid: {problems}")
 
 
 @dataclass(frozen=True)
 class Order:
+    """What a run does. Without a city or category, it covers all of the catalog."""
+
     bot: Bot
+    params: BaseModel
+    catalog: Catalog
     city: City | None
     category: Category | None
-    params: BaseModel
+
+    @property
+    def where(self) -> dict[str, str | None]:
+        """The keys of the city and the category."""
+        return {
+            "city": self.city.key if self.city else None,
+            "category": self.category.key if self.category else None,
+        }
 
     def stored(self) -> dict[str, Any]:
         """Return the given parameters, without defaults."""
         return self.params.model_dump(mode="json", exclude_unset=True)
 
 
-def check(
-    bots: Bots,
-    catalog: Catalog,
-    bot: str,
-    city: str | None = None,
-    category: str | None = None,
-    params: dict[str, Any] | None = None,
-) -> Order:
-    """Return the validated order. Raises `UnknownKey` or `BadParams`; empty keys mean none."""
-    name = bot.strip().lower()
-    if name not in bots.by_name:
-        raise UnknownKey("bot", bot, bots.by_name)
-    chosen = bots.by_name[name]
-    return Order(
-        chosen,
-        _find("city", city, catalog.cities),
-        _find("category", category, catalog.categories),
-        check_params(chosen, params or {}),
-    )
+@dataclass(frozen=True)
+class Bots:
+    """The bots, and the cities and categories that their runs can have."""
 
+    by_name: dict[str, Bot]
+    catalog: Catalog
 
-def check_params(bot: Bot, params: dict[str, Any]) -> BaseModel:
-    try:
-        return bot.params.model_validate(params)
-    except ValidationError as error:
-        problems = [
-            {"field": ".".join(map(str, detail["loc"])) or "params", "message": detail["msg"]}
-            for detail in error.errors(include_url=False)
-        ]
-        raise BadParams(bot.name, problems) from None
+    @classmethod
+    def of(cls, settings: Settings) -> Bots:
+        chosen = BotsSettings.of(settings)
+        return cls(load_bots(chosen.modules), Catalog(chosen.config_dir))
+
+    def choices(self) -> dict[str, Any]:
+        """Return the names of cities and categories by key, and the errors of their files."""
+        return {
+            "cities": {key: city.name for key, city in self.catalog.cities.items()},
+            "categories": {key: category.name for key, category in self.catalog.categories.items()},
+            "errors": self.catalog.errors,
+        }
+
+    def check(
+        self,
+        bot: str,
+        city: str | None = None,
+        category: str | None = None,
+        params: dict[str, Any] | None = None,
+    ) -> Order:
+        """Return the validated order. Raises `UnknownKey` or `BadParams`; empty keys mean none."""
+        chosen = _find("bot", bot, self.by_name)
+        if chosen is None:
+            raise UnknownKey("bot", bot, self.by_name)
+        try:
+            valid = chosen.params.model_validate(params or {})
+        except ValidationError as error:
+            raise BadParams(chosen.name, error) from None
+        return Order(
+            chosen,
+            valid,
+            self.catalog,
+            _find("city", city, self.catalog.cities),
+            _find("category", category, self.catalog.categories),
+        )
 
 
 def _find(field: str, key: str | None, entries: dict[str, Any]) -> Any:
-    plain = (key or "").strip().lower()
-    if not plain:
-        return None
-    if plain not in entries:
-        raise UnknownKey(field, key or "", entries)
-    return entries[plain]
+    plain = str(key or "").strip().lower()
+    if plain and plain not in entries:
+        raise UnknownKey(field, str(key), entries)
+    return entries[plain] if plain else None

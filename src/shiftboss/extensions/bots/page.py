@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,8 @@ from shiftboss.extensions.admin.page.tasks import parse_id
 from shiftboss.extensions.bots.operations import BotOperations
 from shiftboss.extensions.runs.card import cancel, run_id
 from shiftboss.extensions.runs.store import Runs
-from shiftboss.model.errors import NotFound, UsageError
+from shiftboss.model.errors import UsageError
 
-WAKES = frozenset({"run"})
 ACTIVE, IDLE = 5.0, 60.0
 SHOWN = 50
 STATES = {"pending": "waiting", "running": "running", "finished": "complete", "failed": "failed"}
@@ -29,39 +29,34 @@ async def view(visit: Visit) -> Context:
     bot, status = visit.wanted("bot"), visit.wanted("status")
     if status not in (None, *STATES):
         raise UsageError(f"there is no status {status!r}", hint=f"choose one of: {', '.join(STATES)}")
-    db, admin = visit.admin.reads, visit.admin
-    bots = list(admin.use(BotOperations).bots)
-    chosen = next((one for one in bots if one.name == visit.wanted("run")), bots[0] if bots else None)
+    known, runs = visit.admin.use(BotOperations).bots, visit.admin.reads.family(Runs)
+    bots = list(known.by_name.values())
+    chosen = known.by_name.get(visit.wanted("run") or "") or next(iter(bots), None)
     return {
         "bots": bots,
         "chosen": chosen,
         "fields": schema_fields(chosen.schema()) if chosen else [],
-        "cities": {key: city.name for key, city in admin.use(BotOperations).catalog.cities.items()},
-        "categories": {key: kind.name for key, kind in admin.use(BotOperations).catalog.categories.items()},
-        "broken": admin.use(BotOperations).catalog.errors,
+        **known.choices(),
         "bot": bot,
         "status": status,
         "states": STATES,
-        "active": await db.family(Runs).active(),
-        "past": await db.family(Runs).list_runs(bot=bot, status=status, limit=SHOWN),
-        "total": await db.family(Runs).count_runs(bot=bot, status=status),
+        "active": await runs.active(),
+        "past": await runs.list_runs(bot=bot, status=status, limit=SHOWN),
+        "total": await runs.count_runs(bot=bot, status=status),
     }
 
 
 async def view_run(visit: Visit) -> Context:
-    row = await visit.admin.db.family(Runs).get(parse_id(visit.params["id"], "run"))
-    if row is None:
-        raise NotFound(f"there is no run {visit.params['id']}", hint="choose one from the list of runs")
+    row = await visit.admin.db.family(Runs).find(parse_id(visit.params["id"], "run"))
     live = row["status"] in ("pending", "running")
     return {"run": row, "live": live, "active": live}
 
 
 async def start(visit: Visit, form: Form) -> str:
-    bot = next((one for one in visit.admin.use(BotOperations).bots if one.name == form.arg), None)
+    operations = visit.admin.use(BotOperations)
+    bot = operations.bots.by_name.get(form.arg)
     params: dict[str, Any] = schema_values(form, bot.schema()) if bot else {}
-    run = await visit.admin.use(BotOperations).start_run(
-        visit.who, form.arg, form.text("city"), form.text("category"), params
-    )
+    run = await operations.start_run(visit.who, form.arg, form.text("city"), form.text("category"), params)
     return f"{form.arg} started" if run.created else f"the same run of {form.arg} is already active"
 
 
@@ -70,10 +65,9 @@ async def retry(visit: Visit, form: Form) -> str:
     return "a new run continues the work" if run.created else "the same run is already active"
 
 
-TEMPLATES = Path(__file__).parent / "templates"
+_page = partial(Page, templates=Path(__file__).parent / "templates", every=pace, wakes=frozenset({"run"}))
 PAGES = (
-    Page(
-        templates=TEMPLATES,
+    _page(
         path="/runs",
         title="Runs",
         label="Runs",
@@ -81,18 +75,13 @@ PAGES = (
         order=40,
         template="runs.html",
         view=view,
-        every=pace,
-        wakes=WAKES,
         acts={"start-run": start, "cancel-run": cancel, "retry-run": retry},
     ),
-    Page(
-        templates=TEMPLATES,
+    _page(
         path="/runs/{id}",
         title="Run",
         template="run.html",
         view=view_run,
-        every=pace,
-        wakes=WAKES,
         acts={"cancel-run": cancel, "retry-run": retry},
     ),
 )

@@ -1,10 +1,10 @@
-"""The SQL functions of the directory of places, one method each."""
+"""The SQL functions of the directory of places, one method each, and its iteration by runs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from uuid import UUID
 
 from psycopg.types.json import Jsonb
@@ -13,6 +13,26 @@ from shiftboss.db.connection import Row
 
 if TYPE_CHECKING:
     from shiftboss.db.database import Database
+    from shiftboss.extensions.bots.run import Run
+
+BATCH = 100
+
+
+class Wanted(TypedDict, total=False):
+    """Selects places; all are optional."""
+
+    city: str | None
+    category: str | None
+    status: str | None
+    checked_before: datetime | None
+    unclassified: bool
+
+
+class Page(Wanted, total=False):
+    """Places in order of id, after the id `after`."""
+
+    after: UUID | None
+    limit: int
 
 
 class Places:
@@ -45,34 +65,34 @@ class Places:
         )
         return row["was"] if row else None
 
-    async def list_places(
-        self,
-        *,
-        city: str | None = None,
-        category: str | None = None,
-        status: str | None = None,
-        after: UUID | None = None,
-        checked_before: datetime | None = None,
-        unclassified: bool = False,
-        limit: int = 100,
-    ) -> list[Row]:
-        """Return places in order of id, after the id `after`."""
-        return await self._db.fetch(
-            "SELECT * FROM shiftboss.list_places(%s, %s, %s, %s, %s, %s, %s)",
-            [city, category, status, after, checked_before, unclassified, limit],
-        )
+    async def list_places(self, **page: Unpack[Page]) -> list[Row]:
+        """Return 100 places, or `limit`."""
+        return await self._db.fetch(f"SELECT * FROM shiftboss.list_places({_named(page)})", page)  # noqa: S608
 
-    async def count_places(
-        self,
-        *,
-        city: str | None = None,
-        category: str | None = None,
-        status: str | None = None,
-        checked_before: datetime | None = None,
-        unclassified: bool = False,
-    ) -> int:
-        row = await self._db.fetch_one(
-            "SELECT shiftboss.count_places(%s, %s, %s, %s, %s) AS n",
-            [city, category, status, checked_before, unclassified],
-        )
+    async def count_places(self, **wanted: Unpack[Wanted]) -> int:
+        row = await self._db.fetch_one(f"SELECT shiftboss.count_places({_named(wanted)}) AS n", wanted)
         return row["n"] if row else 0
+
+
+def _named(arguments: Iterable[str]) -> str:
+    return ", ".join(f"p_{name} => %({name})s" for name in arguments)
+
+
+async def places_from_checkpoint(
+    run: Run, limit: int, **wanted: Unpack[Wanted]
+) -> AsyncIterator[dict[str, Any]]:
+    """Yield places of the run in order of id, after its checkpoint, and report a step after each."""
+    places = run.db.family(Places)
+    wanted = {**wanted, "city": run.order.where["city"], "category": run.order.where["category"]}
+    done = int(run.checkpoint.get("done", 0))
+    total = min(limit, done + await places.count_places(**wanted))
+    after = UUID(run.checkpoint["after"]) if "after" in run.checkpoint else None
+    while done < total:
+        batch = await places.list_places(**wanted, after=after, limit=min(BATCH, total - done))
+        for place in batch:
+            yield place
+            done, after = done + 1, place["id"]
+            run.checkpoint = {"after": str(after), "done": done}
+            await run.step(done, total, place["name"])
+        if not batch:
+            return

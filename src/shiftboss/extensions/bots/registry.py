@@ -6,22 +6,22 @@ import importlib
 import inspect
 import os
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import Any, get_type_hints
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import Annotated, Any, get_type_hints
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
-from shiftboss.extensions.bots.run import Run
 from shiftboss.model.errors import UsageError
 
 Work = Callable[..., Awaitable[None]]
+Limit = Annotated[int, Field(ge=1, le=1_000_000)]
 
 SHIPPED = ("discovery", "classify", "verify", "monitor")
 
 
 class NoParams(BaseModel):
-    """The parameters of a bot that takes none."""
+    """The parameters of a bot that takes none. Bots with parameters may extend it, to reject unknown ones."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -33,33 +33,12 @@ class Bot:
     params: type[BaseModel]
     description: str
 
-    @property
-    def task_type(self) -> str:
-        return f"bot.{self.name}"
-
-    async def carry_out(self, run: Run, params: BaseModel) -> None:
-        """Call the bot's function; a bot without parameters takes only the run."""
-        await (self.work(run) if self.params is NoParams else self.work(run, params))
-
     def schema(self) -> dict[str, Any]:
         """Return the JSON Schema of the parameters, for the API and the form on the page."""
         return self.params.model_json_schema()
 
 
-@dataclass
-class Bots:
-    by_name: dict[str, Bot] = field(default_factory=dict)
-
-    def add(self, new: Bot) -> None:
-        known = self.by_name.setdefault(new.name, new)
-        if known.work.__qualname__ != new.work.__qualname__:
-            raise UsageError(f"two bots are named {new.name!r}", hint="give one of them another name")
-
-    def __iter__(self) -> Iterator[Bot]:
-        return iter(self.by_name.values())
-
-
-_all = Bots()
+_all: dict[str, Bot] = {}
 
 
 def bot(name: str) -> Callable[[Work], Work]:
@@ -74,7 +53,9 @@ def bot(name: str) -> Callable[[Work], Work]:
         if not inspect.iscoroutinefunction(work):
             raise UsageError(f"bot {name} is not async", hint="write `async def`")
         description = inspect.cleandoc(work.__doc__ or name).partition("\n")[0]
-        _all.add(Bot(name, work, _params_of(work), description))
+        known = _all.setdefault(name, Bot(name, work, _params_of(work), description))
+        if known.work.__qualname__ != work.__qualname__:
+            raise UsageError(f"two bots are named {name!r}", hint="give one of them another name")
         return work
 
     return decorate
@@ -93,8 +74,8 @@ def _params_of(work: Callable[..., Any]) -> type[BaseModel]:
     return kind
 
 
-def load_bots(modules: Iterable[str] = ()) -> Bots:
-    """Return the built-in bots and those in `modules` (setting `bots.modules`)."""
+def load_bots(modules: Iterable[str] = ()) -> dict[str, Bot]:
+    """Return the built-in bots and those in `modules` (setting `bots.modules`), by name."""
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     for name in (*(f"shiftboss.extensions.bots.{name}" for name in SHIPPED), *modules):

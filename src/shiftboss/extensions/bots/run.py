@@ -5,51 +5,30 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from shiftboss.extensions.runs.store import Runs
+from shiftboss.extensions.bots.registry import NoParams
 from shiftboss.log import get_logger
 from shiftboss.model.errors import ShiftbossError
 
 if TYPE_CHECKING:
     from shiftboss.db import Database
-    from shiftboss.extensions.bots.catalog import Catalog, Category, City
+    from shiftboss.extensions.bots.catalog import Category, City
+    from shiftboss.extensions.bots.order import Order
     from shiftboss.model.settings import Settings
 
 log = get_logger(__name__)
 
 REPORT_EVERY = 0.5
 
+Report = Callable[[int, dict[str, int], dict[str, Any] | None, str | None], Awaitable[None]]
+"""Receives the percentage, the counters, the checkpoint and a message."""
+
 
 class RunLost(ShiftbossError):
     """The run was cancelled, or its lease has expired."""
-
-
-class Tracker(Protocol):
-    """Receives the progress of a run."""
-
-    async def report(
-        self, percent: int, counters: dict[str, int], checkpoint: dict[str, Any] | None, message: str | None
-    ) -> None: ...
-
-
-class Tracked:
-    """Reports to `worker_runs` under the lease of the task."""
-
-    def __init__(self, db: Database, run_id: UUID, lease: int) -> None:
-        self._db, self._run_id, self._lease = db, run_id, lease
-
-    async def report(
-        self, percent: int, counters: dict[str, int], checkpoint: dict[str, Any] | None, message: str | None
-    ) -> None:
-        held = await self._db.family(Runs).report_run(
-            self._run_id, self._lease, percent, counters, checkpoint, message
-        )
-        if not held:
-            raise RunLost(f"run {self._run_id} is no longer held by this process")
 
 
 class Run:
@@ -57,25 +36,23 @@ class Run:
 
     def __init__(
         self,
-        *,
-        bot: str,
+        order: Order,
         db: Database,
         settings: Settings,
-        catalog: Catalog,
-        tracker: Tracker,
-        city: City | None = None,
-        category: Category | None = None,
-        checkpoint: dict[str, Any] | None = None,
-        counters: dict[str, int] | None = None,
+        report: Report,
+        *,
+        kept: Mapping[str, Any] | None = None,
         id: UUID | None = None,
     ) -> None:
-        self.bot, self.id = bot, id
-        self.db, self.settings, self.catalog = db, settings, catalog
-        self.city, self.category = city, category
-        self.checkpoint: dict[str, Any] = dict(checkpoint or {})
+        """Prepare a run, with the checkpoint and counters `kept` by a previous attempt."""
+        self.order, self.bot, self.id = order, order.bot.name, id
+        self.db, self.settings, self.catalog = db, settings, order.catalog
+        self.city, self.category = order.city, order.category
+        kept = kept or {}
+        self.checkpoint: dict[str, Any] = dict(kept.get("checkpoint") or {})
         """Where the previous run or attempt stopped. Set it before calling `step`."""
-        self.counters: Counter[str] = Counter(counters or {})
-        self._tracker = tracker
+        self.counters: Counter[str] = Counter(kept.get("counters") or {})
+        self._report_to = report
         self._reported = 0.0
         self._percent = 0
         self._sent: dict[str, int] = {}
@@ -106,26 +83,30 @@ class Run:
         self._percent = percent
         await self._report(percent, self.checkpoint or None, message)
 
+    async def carry_out(self) -> dict[str, int]:
+        """Execute the bot and return its counters, which are also reported if it fails."""
+        bot = self.order.bot
+        await self.flush(0)
+        ticker = asyncio.create_task(self._keep_counters())
+        try:
+            await (bot.work(self) if bot.params is NoParams else bot.work(self, self.order.params))
+        finally:
+            ticker.cancel()
+            await asyncio.wait([ticker])
+        await self.flush(99)
+        return dict(self.counters)
+
     async def _report(self, percent: int, checkpoint: dict[str, Any] | None, message: str | None) -> None:
         async with self._reporting:  # an older report must not overwrite a newer one
             counters = dict(self.counters)
-            await self._tracker.report(percent, counters, checkpoint, message)
+            await self._report_to(percent, counters, checkpoint, message)
             self._sent = counters
 
-    @asynccontextmanager
-    async def keeping_counters(self) -> AsyncIterator[None]:
+    async def _keep_counters(self) -> None:
         """Report changed counters while the bot works, even if it calls neither `step` nor `flush`.
 
         The checkpoint is not reported: the bot may set it before the work is done.
         """
-        ticker = asyncio.create_task(self._keep_counters())
-        try:
-            yield
-        finally:
-            ticker.cancel()
-            await asyncio.wait([ticker])
-
-    async def _keep_counters(self) -> None:
         while True:
             await asyncio.sleep(REPORT_EVERY or 0.5)
             if self.counters != self._sent:

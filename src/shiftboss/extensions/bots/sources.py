@@ -36,71 +36,110 @@ class Source:
 
     location: str
     given: bool
+    settings: BotsSettings
 
-    @property
-    def is_url(self) -> bool:
-        return self.location.lower().startswith(("http://", "https://"))
+    async def read(self, city: City, categories: Sequence[Category]) -> list[dict[str, Any] | None]:
+        """Return the places of these categories in the city, with None for each unusable feature."""
+        seconds = self.settings.source_timeout
+        try:
+            async with asyncio.timeout(seconds):
+                if self.location.lower().startswith(("http://", "https://")):
+                    content = await self._ask(overpass_query(city, categories))
+                else:
+                    content = await asyncio.to_thread(self._read_file)
+                # In a thread: parsing a large extract takes seconds, and would delay heartbeats.
+                return await asyncio.to_thread(self._parse, content, city, categories)
+        except TimeoutError:
+            message = f"{self.location} was not read within {seconds:.0f} s"
+            raise SourceTrouble(message, hint="raise bots.source_timeout, or choose one category") from None
+
+    async def _ask(self, query: str) -> bytes:
+        try:
+            async with self._client() as client:
+                while True:
+                    content = await self._post(client, query)
+                    if isinstance(content, bytes):
+                        return content
+                    await asyncio.sleep(content)
+        except NotPublic:
+            hint = "set bots.source, or allow private addresses with bots.private_sites"
+            raise UsageError(f"{self.location} is not a public address", hint=hint) from None
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise SourceTrouble(f"cannot read {self.location}: {error or type(error).__name__}") from error
+
+    def _client(self) -> httpx.AsyncClient:
+        seconds = self.settings.http_timeout
+        return httpx.AsyncClient(
+            timeout=httpx.Timeout(seconds, read=max(seconds, 90.0)),
+            headers={"User-Agent": self.settings.user_agent},
+            transport=PublicTransport() if self.given and not self.settings.private_sites else None,
+        )
+
+    async def _post(self, client: httpx.AsyncClient, query: str) -> bytes | float:
+        """Return the answer, or the seconds that the service asks to wait."""
+        async with client.stream("POST", self.location, data={"data": query}) as answer:
+            if answer.status_code in BUSY and (wait := retry_after(answer.headers)) is not None:
+                return wait
+            answer.raise_for_status()
+            content = bytearray()
+            async for part in answer.aiter_bytes():
+                content += part
+                self._check_size(len(content))
+            return bytes(content)
+
+    def _read_file(self) -> bytes:
+        """Read a regular file. A file given by a run must be below `bots.source_dir`.
+
+        All refusals of such a file have the same message, so that they do not reveal which files exist.
+        """
+        try:
+            path = _below(self.settings.source_dir, self.location) if self.given else self.location
+            # O_NONBLOCK: opening a FIFO would block until another process writes to it.
+            with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+                if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                    raise OSError("not a regular file")
+                content = file.read(self.settings.source_max_mb * 1_000_000 + 1)
+        except (OSError, ValueError) as error:
+            if not self.given:
+                raise SourceTrouble(f"cannot read bots.source {self.location}: {error}") from error
+            hint = "use a URL, or set bots.source_dir to the folder of the file"
+            raise UsageError(f"{self.location!r} is not a file below bots.source_dir", hint=hint) from None
+        self._check_size(len(content))
+        return content
+
+    def _check_size(self, size: int) -> None:
+        if size > self.settings.source_max_mb * 1_000_000:
+            message = f"{self.location} is larger than {self.settings.source_max_mb} MB"
+            raise SourceTrouble(message, hint="raise bots.source_max_mb, or choose one category")
+
+    def _parse(
+        self, content: bytes, city: City, categories: Sequence[Category]
+    ) -> list[dict[str, Any] | None]:
+        try:
+            document = orjson.loads(content)
+        except orjson.JSONDecodeError as error:
+            raise SourceTrouble(f"{self.location} is not JSON: {error}") from error
+        features = document.get("elements", document.get("features")) if isinstance(document, dict) else None
+        if not isinstance(features, list):
+            raise SourceTrouble(f"{self.location} has neither Overpass elements nor GeoJSON features")
+        return list(sightings(features, city, categories))
 
 
 def chosen(given: str | None, settings: BotsSettings) -> Source:
     """Return the source given by the run, or else the one from the settings."""
-    return Source(settings.source, False) if given is None else Source(given.strip(), True)
+    if given is None:
+        return Source(settings.source, False, settings)
+    return Source(given.strip(), True, settings)
 
 
-async def sightings_of(
-    source: Source, city: City, categories: Sequence[Category], settings: BotsSettings
-) -> list[dict[str, Any] | None]:
-    """Return the places of these categories in the city, with None for each unusable feature."""
-    try:
-        async with asyncio.timeout(settings.source_timeout):
-            content = await (_ask if source.is_url else _load)(source, city, categories, settings)
-            # In a thread: parsing a large extract takes seconds, and would delay heartbeats.
-            return await asyncio.to_thread(_parse, source.location, content, city, categories)
-    except TimeoutError:
-        message = f"{source.location} was not read within {settings.source_timeout:.0f} s"
-        raise SourceTrouble(message, hint="raise bots.source_timeout, or choose one category") from None
-
-
-async def _ask(source: Source, city: City, categories: Sequence[Category], settings: BotsSettings) -> bytes:
-    try:
-        async with _client(source, settings) as client:
-            while True:
-                content, wait = await _post(client, source.location, city, categories, settings)
-                if wait is None:
-                    return content
-                await asyncio.sleep(wait)
-    except NotPublic:
-        hint = "set bots.source, or allow private addresses with bots.private_sites"
-        raise UsageError(f"{source.location} is not a public address", hint=hint) from None
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise SourceTrouble(f"cannot read {source.location}: {error or type(error).__name__}") from error
-
-
-def _client(source: Source, settings: BotsSettings) -> httpx.AsyncClient:
-    return httpx.AsyncClient(
-        timeout=httpx.Timeout(settings.http_timeout, read=max(settings.http_timeout, 90.0)),
-        headers={"User-Agent": settings.user_agent},
-        transport=PublicTransport() if source.given and not settings.private_sites else None,
-    )
-
-
-async def _post(
-    client: httpx.AsyncClient,
-    url: str,
-    city: City,
-    categories: Sequence[Category],
-    settings: BotsSettings,
-) -> tuple[bytes, float | None]:
-    """Return the answer, or the seconds that the service asks to wait."""
-    async with client.stream("POST", url, data={"data": overpass_query(city, categories)}) as answer:
-        if answer.status_code in BUSY and (wait := retry_after(answer.headers)) is not None:
-            return b"", wait
-        answer.raise_for_status()
-        content = bytearray()
-        async for part in answer.aiter_bytes():
-            content += part
-            _check_size(url, len(content), settings)
-        return bytes(content), None
+def _below(folder: Path | None, name: str) -> str:
+    if folder is None:
+        raise ValueError("files are not allowed")
+    root = os.path.realpath(folder)
+    path = os.path.realpath(os.path.join(root, name))
+    if os.path.commonpath([root, path]) != root:
+        raise ValueError("outside the folder")
+    return path
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
@@ -114,12 +153,6 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
         return None
 
 
-def _check_size(location: str, size: int, settings: BotsSettings) -> None:
-    if size > settings.source_max_mb * 1_000_000:
-        message = f"{location} is larger than {settings.source_max_mb} MB"
-        raise SourceTrouble(message, hint="raise bots.source_max_mb, or choose one category")
-
-
 def overpass_query(city: City, categories: Iterable[Category]) -> str:
     """Return the query for all places of these categories in the city, with one point each."""
     box = ",".join(map(str, city.box))
@@ -129,54 +162,6 @@ def overpass_query(city: City, categories: Iterable[Category]) -> str:
         for key, values in category.tags.items()
     ]
     return f"[out:json][timeout:60];({''.join(parts)});out center tags;"
-
-
-async def _load(source: Source, city: City, categories: Sequence[Category], settings: BotsSettings) -> bytes:
-    return await asyncio.to_thread(_read_file, source, settings)
-
-
-def _read_file(source: Source, settings: BotsSettings) -> bytes:
-    """Read a regular file. A file given by a run must be below `bots.source_dir`.
-
-    All refusals of such a file have the same message, so that they do not reveal which files exist.
-    """
-    try:
-        path = _below(settings.source_dir, source.location) if source.given else source.location
-        # O_NONBLOCK: opening a FIFO would block until another process writes to it.
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise OSError("not a regular file")
-            content = file.read(settings.source_max_mb * 1_000_000 + 1)
-    except (OSError, ValueError) as error:
-        if not source.given:
-            raise SourceTrouble(f"cannot read bots.source {source.location}: {error}") from error
-        hint = "use a URL, or set bots.source_dir to the folder of the file"
-        raise UsageError(f"{source.location!r} is not a file below bots.source_dir", hint=hint) from None
-    _check_size(source.location, len(content), settings)
-    return content
-
-
-def _below(folder: Path | None, name: str) -> str:
-    if folder is None:
-        raise ValueError("files are not allowed")
-    root = os.path.realpath(folder)
-    path = os.path.realpath(os.path.join(root, name))
-    if os.path.commonpath([root, path]) != root:
-        raise ValueError("outside the folder")
-    return path
-
-
-def _parse(
-    location: str, content: bytes, city: City, categories: Sequence[Category]
-) -> list[dict[str, Any] | None]:
-    try:
-        document = orjson.loads(content)
-    except orjson.JSONDecodeError as error:
-        raise SourceTrouble(f"{location} is not JSON: {error}") from error
-    features = document.get("elements", document.get("features")) if isinstance(document, dict) else None
-    if not isinstance(features, list):
-        raise SourceTrouble(f"{location} has neither Overpass elements nor GeoJSON features")
-    return list(sightings(features, city, categories))
 
 
 def sightings(
@@ -200,7 +185,8 @@ def _feature(feature: Any) -> tuple[str, dict[str, Any], float, float] | None:
         return None
     geojson = feature.get("type") == "Feature"
     tags = feature.get("properties" if geojson else "tags")
-    point = _middle(feature.get("geometry")) if geojson else _centre(feature)
+    at = feature.get("geometry") if geojson else feature.get("center", feature)
+    point = _middle(at, geojson) if isinstance(at, Mapping) else None
     name = tags.get("name") if isinstance(tags, Mapping) else None
     if point is None or not isinstance(name, str) or not name.strip():
         return None
@@ -212,18 +198,13 @@ def _feature(feature: Any) -> tuple[str, dict[str, Any], float, float] | None:
     return key, dict(tags), *point
 
 
-def _centre(element: Mapping[str, Any]) -> tuple[float, float] | None:
-    at = element.get("center", element)
-    return _point(at.get("lat"), at.get("lon")) if isinstance(at, Mapping) else None
-
-
-def _middle(geometry: Any) -> tuple[float, float] | None:
-    """Return the mean of all points; GeoJSON has the longitude first."""
-    points = list(_points(geometry.get("coordinates"))) if isinstance(geometry, Mapping) else []
+def _middle(at: Mapping[str, Any], geojson: bool) -> tuple[float, float] | None:
+    """Return the mean of all points as latitude and longitude; GeoJSON has the longitude first."""
+    points = list(_points(at.get("coordinates") if geojson else [at.get("lon"), at.get("lat")]))
     if not points:
         return None
-    lon, lat = (sum(values) / len(points) for values in zip(*points, strict=True))
-    return _point(lat, lon)
+    lon, lat = (float(sum(values) / len(points)) for values in zip(*points, strict=True))
+    return (lat, lon) if -90 <= lat <= 90 and -180 <= lon <= 180 else None
 
 
 def _points(value: Any) -> Iterator[tuple[float, float]]:
@@ -234,12 +215,6 @@ def _points(value: Any) -> Iterator[tuple[float, float]]:
         return
     for part in value:
         yield from _points(part)
-
-
-def _point(lat: Any, lon: Any) -> tuple[float, float] | None:
-    if not (isinstance(lat, int | float) and isinstance(lon, int | float)):
-        return None
-    return (float(lat), float(lon)) if -90 <= lat <= 90 and -180 <= lon <= 180 else None
 
 
 def _digest(name: str, point: tuple[float, float]) -> str:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Literal, NamedTuple, Self
+from typing import Literal, Self
 from urllib.parse import urljoin, urlsplit
 from urllib.robotparser import RobotFileParser
 
@@ -18,14 +17,12 @@ from shiftboss.extensions.bots.settings import BotsSettings
 MAX_REDIRECTS = 5
 ROBOTS_BYTES = 512 * 1024
 
-Verdict = Literal["ok", "bad", "unknown"]
+Verdict = Literal["ok", "bad", "missing", "unknown"]
 
 
-class Look(NamedTuple):
-    """The result of a check; `unknown` means that the site could not be checked now."""
-
-    verdict: Verdict
-    detail: str
+def judged(verdict: Verdict, detail: str = "") -> dict[str, str]:
+    """Return the result of a check; `unknown` means that it is not possible now."""
+    return {"verdict": verdict, "detail": detail} if detail else {"verdict": verdict}
 
 
 @dataclass
@@ -51,79 +48,64 @@ class Web:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._client.aclose()
 
-    async def look(self, url: str) -> Look:
+    async def look(self, url: str) -> dict[str, str]:
         """Check whether a website answers, following redirects."""
         try:
             async with asyncio.timeout(self._settings.http_timeout * (MAX_REDIRECTS + 1)):
                 return await self._follow(url)
         except (TimeoutError, httpx.TimeoutException):
-            return Look("unknown", "no answer in time")
+            return judged("unknown", "no answer in time")
         except NotPublic:
-            return Look("bad", "not a public address")
+            return judged("bad", "not a public address")
         except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
-            return Look("bad", f"cannot be reached: {type(error).__name__}")
+            return judged("bad", f"cannot be reached: {type(error).__name__}")
 
-    async def _follow(self, url: str) -> Look:
+    async def _follow(self, url: str) -> dict[str, str]:
         for _ in range(MAX_REDIRECTS):
             parts = urlsplit(url)
             if parts.scheme not in ("http", "https") or not parts.hostname:
-                return Look("bad", "not a web address")
+                return judged("bad", "not a web address")
             host = self._hosts.setdefault(parts.netloc, _Host())
             async with host.lock:
                 if not await self._allowed(host, url):
-                    return Look("unknown", "disallowed by robots.txt")
-                status, location = await self._get(host, url)
-            if location is None:
-                return _judge(status)
-            url = urljoin(url, location)
-        return Look("bad", "too many redirects")
+                    return judged("unknown", "disallowed by robots.txt")
+                answer, _ = await self._get(host, url)
+            if not answer.is_redirect or "location" not in answer.headers:
+                status = answer.status_code
+                if status < 400:
+                    return judged("ok", f"answers {status}")
+                return judged("bad" if status in (404, 410) else "unknown", f"answers {status}")
+            url = urljoin(url, answer.headers["location"])
+        return judged("bad", "too many redirects")
 
     async def _allowed(self, host: _Host, url: str) -> bool:
+        """Check robots.txt. A site without one allows everything."""
         if host.robots is None:
-            host.robots = RobotFileParser()
-            host.robots.parse((await self._robots(host, urljoin(url, "/robots.txt"))).splitlines())
+            host.robots, rules = RobotFileParser(), b""
+            try:
+                answer, body = await self._get(host, urljoin(url, "/robots.txt"), ROBOTS_BYTES)
+                rules = body if answer.status_code == 200 else b""
+            except httpx.HTTPError as error:
+                if isinstance(error, NotPublic):
+                    raise
+            host.robots.parse(rules.decode("utf-8", "replace").splitlines())
         return host.robots.can_fetch(self._settings.user_agent, url)
 
-    async def _robots(self, host: _Host, url: str) -> str:
-        """Return the rules of robots.txt, or an empty text, which allows everything."""
-        await self._wait_turn(host)
-        try:
-            async with self._client.stream("GET", url) as answer:
-                if answer.status_code != 200:
-                    return ""
-                body = b""
-                async for part in answer.aiter_bytes():
-                    body += part
-                    if len(body) > ROBOTS_BYTES:
-                        break
-                return body[:ROBOTS_BYTES].decode("utf-8", "replace")
-        except NotPublic:
-            raise
-        except httpx.HTTPError:
-            return ""
-
-    async def _get(self, host: _Host, url: str) -> tuple[int, str | None]:
-        """Return the status and the target of a redirect, without reading the body."""
-        await self._wait_turn(host)
-        async with self._client.stream("GET", url) as answer:
-            return answer.status_code, answer.headers.get("location") if answer.is_redirect else None
-
-    async def _wait_turn(self, host: _Host) -> None:
+    async def _get(self, host: _Host, url: str, most: int = 0) -> tuple[httpx.Response, bytes]:
+        """Return the answer, and at most so many bytes of its body, when it is the turn of the host."""
         now = time.monotonic()
         wait = host.free_at - now
         host.free_at = max(now, host.free_at) + self._settings.host_pause
         if wait > 0:
             await asyncio.sleep(wait)
-
-
-def _judge(status: int) -> Look:
-    if status < 400:
-        return Look("ok", f"answers {status}")
-    if status in (404, 410):
-        return Look("bad", f"answers {status}")
-    return Look("unknown", f"answers {status}")
+        body = b""
+        async with self._client.stream("GET", url) as answer:
+            if most:
+                async for part in answer.aiter_bytes():
+                    body += part
+                    if len(body) >= most:
+                        break
+        return answer, body[:most]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from shiftboss.db import Database
-from shiftboss.extensions.chaos.tasks import QUEUE
 from shiftboss.model.errors import UsageError
 
 _OTHERS = """
@@ -13,27 +12,6 @@ SELECT (SELECT count(*) FROM public.tasks WHERE task_type NOT LIKE 'chaos.%') AS
     (SELECT count(*) FROM public.workers WHERE status = 'active' AND queues IS DISTINCT FROM ARRAY['chaos']
         AND last_heartbeat > now() - interval '1 minute') AS workers
 """
-_REMOVE = (
-    "DROP SCHEMA IF EXISTS shiftboss_chaos CASCADE",
-    "CREATE TEMP TABLE chaos_gone AS SELECT id FROM public.tasks WHERE task_type LIKE 'chaos.%'",
-    "DELETE FROM public.tasks WHERE id IN (SELECT id FROM chaos_gone)",
-    "DELETE FROM shiftboss.past_attempts WHERE task_id IN (SELECT id FROM chaos_gone)",
-    "DELETE FROM shiftboss.steps WHERE task_id IN (SELECT id FROM chaos_gone)",
-    "DELETE FROM shiftboss.parts WHERE task_id IN (SELECT id FROM chaos_gone)",
-    "DELETE FROM shiftboss.task_logs WHERE task_id IN (SELECT id FROM chaos_gone)",
-    "DELETE FROM shiftboss.dependencies WHERE child_id IN (SELECT id FROM chaos_gone)",
-    "DELETE FROM shiftboss.sent_events WHERE key LIKE 'chaos:%'",
-    f"DELETE FROM shiftboss.lanes WHERE queue = '{QUEUE}'",  # noqa: S608
-    "DELETE FROM shiftboss.limits WHERE name LIKE 'chaos.%'",
-    f"DELETE FROM shiftboss.pauses WHERE name = '{QUEUE}' OR name LIKE 'chaos.%'",  # noqa: S608
-    f"DELETE FROM public.workers WHERE queues = ARRAY['{QUEUE}']",  # noqa: S608
-    "DELETE FROM public.health WHERE component LIKE '%worker:chaos:%'",
-    "DELETE FROM shiftboss.task_schemas WHERE task_type LIKE 'chaos.%'",
-    "DELETE FROM shiftboss.error_tallies WHERE task_id IN (SELECT id FROM chaos_gone)",
-    "DELETE FROM shiftboss.worker_samples WHERE worker_id LIKE 'chaos-%'",
-    f"DELETE FROM shiftboss.stats WHERE queue = '{QUEUE}'",  # noqa: S608
-    "DROP TABLE chaos_gone",
-)
 
 
 async def require_alone(db: Database) -> None:
@@ -52,12 +30,14 @@ async def install(db: Database) -> None:
             "another run of chaos uses this database, or was killed",
             hint="if no run is active, run `shiftboss chaos --clean --database-url URL`",
         )
-    async with db.transaction() as conn:
-        await conn.execute((Path(__file__).parent / "observer.sql").read_text())
+    await _execute(db, "observer.sql")
 
 
 async def clean(db: Database) -> None:
-    """Remove the observer, the tasks and the workers of a run. Events are kept."""
+    """Remove the observer, the tasks and the workers of a run."""
+    await _execute(db, "clean.sql")
+
+
+async def _execute(db: Database, name: str) -> None:
     async with db.transaction() as conn:
-        for statement in _REMOVE:
-            await conn.execute(statement)
+        await conn.execute((Path(__file__).parent / name).read_text())

@@ -92,6 +92,13 @@ class Faults:
         task.add_done_callback(self._lasting.discard)
         return True
 
+    def _later(self, seconds: float, undo: Callable[[], Awaitable[object]]) -> bool:
+        async def wait() -> None:
+            await asyncio.sleep(seconds)
+            await patiently(undo)
+
+        return self._last(wait())
+
     async def _kill(self, fault: Fault, role: str) -> bool:
         victim = _one(self.fleet.victims(role), fault.chance)
         if victim is not None:
@@ -114,7 +121,7 @@ class Faults:
         return self._disturb(self.line, fault, how)
 
     async def _grpc(self, fault: Fault, how: str) -> bool:
-        proxy = self.grpc[int(fault.chance * len(self.grpc))] if self.grpc else None
+        proxy = _one(self.grpc, fault.chance)
         return proxy is not None and self._disturb(proxy, fault, how)
 
     def _disturb(self, proxy: Proxy, fault: Fault, how: str) -> bool:
@@ -133,69 +140,50 @@ class Faults:
 
     async def _connections(self, fault: Fault, _: str) -> bool:
         """Allow fewer connections than the fleet needs, and terminate its sessions."""
-        await self._limit(3)
+        limit = "ALTER DATABASE chaos CONNECTION LIMIT "
+        await self.db.execute(limit + "3")
         await self.db.fetch_one(_TERMINATE, [SESSIONS, 1.0])
-        return self._last(self._unlimit(fault.seconds))
-
-    async def _unlimit(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
-        await patiently(lambda: self._limit(-1))
-
-    async def _limit(self, most: int) -> None:
-        await self.db.execute(f"ALTER DATABASE chaos CONNECTION LIMIT {most}")
+        return self._later(fault.seconds, lambda: self.db.execute(limit + "-1"))
 
     async def _disk(self, fault: Fault, _: str) -> bool:
         """Fill the disk of the spools while the database is unreachable."""
-        return self.disk is not None and self._last(self._fill(self.disk, fault.seconds))
+        return self.disk is not None and self._last(self._fill(str(self.disk / "fill"), fault.seconds))
 
-    async def _fill(self, disk: Path, seconds: float) -> None:
-        fill = disk / "fill"
+    async def _fill(self, path: str, seconds: float) -> None:
         try:
-            with suppress(OSError), fill.open("wb") as file:
+            with suppress(OSError), open(path, "wb", buffering=0) as file:  # noqa: ASYNC230
                 for _ in range(DISK_BYTES // 4096):
                     file.write(b"\0" * 4096)
-                    file.flush()
             await self.line.refuse(seconds)
         finally:
-            fill.unlink(missing_ok=True)
+            os.unlink(path)
 
     async def _pause(self, fault: Fault, _: str) -> bool:
         kind, name = ("queue", QUEUE) if fault.chance < 0.3 else ("task_type", "chaos.quick")
         await self.db.tasks.pause(kind, name, "chaos")
-        return self._last(self._resume(kind, name, fault.seconds))
-
-    async def _resume(self, kind: str, name: str, seconds: float) -> None:
-        await asyncio.sleep(min(seconds, 5))
-        await patiently(lambda: self.db.tasks.resume(kind, name))
+        return self._later(min(fault.seconds, 5), lambda: self.db.tasks.resume(kind, name))
 
     async def _cancel(self, fault: Fault, _: str) -> bool:
-        ids = await self._some(["Queued", "In Progress"], fault)
-        await self._ask(ids, "cancel")
-        return bool(await self.db.tasks.cancel(ids, "chaos")) if ids else False
+        ids = await self._some(["Queued", "In Progress"], fault, "cancel")
+        return bool(ids and await self.db.tasks.cancel(ids, "chaos"))
 
     async def _retry(self, fault: Fault, _: str) -> bool:
-        ids = await self._some(["Failed", "Cancelled"], fault)
-        await self._ask(ids, "retry")
-        return bool(await self.db.tasks.retry(ids)) if ids else False
+        ids = await self._some(["Failed", "Cancelled"], fault, "retry")
+        return bool(ids and await self.db.tasks.retry(ids))
 
-    async def _some(self, statuses: list[str], fault: Fault) -> list[UUID]:
+    async def _some(self, statuses: list[str], fault: Fault, what: str) -> list[UUID]:
+        """Choose tasks with these statuses, and record what will be requested for them."""
         chosen = await self.db.fetch(_PICK, {"statuses": statuses, "chance": str(fault.chance)})
-        return [row["id"] for row in chosen]
-
-    async def _ask(self, ids: list[UUID], what: str) -> None:
+        ids = [row["id"] for row in chosen]
         await self.db.execute("INSERT INTO shiftboss_chaos.asked SELECT unnest(%s::uuid[]), %s", [ids, what])
+        return ids
 
     async def _deploy(self, fault: Fault, _: str) -> bool:
         return self._last(self.fleet.deploy())
 
     async def _block(self, fault: Fault, _: str) -> bool:
-        task = NewTask(
-            task_type="chaos.blocking",
-            params={"seconds": BLOCK_SECONDS},
-            queue=QUEUE,
-            priority=20,
-            max_attempts=200,
-        )
+        task = NewTask(task_type="chaos.blocking", params={"seconds": BLOCK_SECONDS}, max_attempts=200)
+        task.queue, task.priority = QUEUE, 20
         return bool(await self.db.tasks.enqueue([task]))
 
 
@@ -208,8 +196,8 @@ async def patiently(call: Callable[[], Awaitable[T]]) -> T:
             await asyncio.sleep(0.2)
 
 
-def _one(processes: list[psutil.Process], chance: float) -> psutil.Process | None:
-    return processes[int(chance * len(processes))] if processes else None
+def _one(some: list[T], chance: float) -> T | None:
+    return some[int(chance * len(some))] if some else None
 
 
 def small_disk(directory: Path) -> Path | None:

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,7 +60,6 @@ class Member:
     command: list[str]
     data: Path
     process: asyncio.subprocess.Process | None = None
-    starts: int = 0
 
 
 @dataclass
@@ -87,12 +86,7 @@ class Fleet:
         """Stop all members, and kill those that do not stop in time."""
         self._stopping = True
         self.wake()
-        for member in self.members:
-            self._signal(member, signal.SIGTERM)
-        _, slow = await asyncio.wait(self._keeping, timeout=STOP_SECONDS) if self._keeping else ((), ())
-        for process in self.descendants() if slow else ():
-            with suppress(psutil.Error):
-                process.kill()
+        await asyncio.gather(*map(self._end, self.members))
         await asyncio.gather(*self._keeping)
 
     async def _keep(self, member: Member) -> None:
@@ -103,7 +97,6 @@ class Fleet:
                     env=self._environment(member), cwd=self.place, stdin=asyncio.subprocess.DEVNULL,
                     stdout=log, stderr=log, preexec_fn=_die_with_runner,
                 )  # fmt: skip
-            member.starts += 1
             code = await member.process.wait()
             self._count(member, member.process.pid, code)
             if not self._stopping:
@@ -143,61 +136,67 @@ class Fleet:
         try:
             await asyncio.sleep(seconds)
         finally:
-            with suppress(psutil.Error):
-                process.resume()
+            _each([process], psutil.Process.resume)
 
     async def deploy(self) -> None:
         """Replace all processes that run handlers by a new version, one after the other."""
         self.version += 1
         for member in self.members:
-            if member.role == "coordinator" or member.process is None:
-                continue
-            former = member.process
-            self._signal(member, signal.SIGTERM)
-            try:
-                await asyncio.wait_for(former.wait(), STOP_SECONDS)
-            except TimeoutError:
-                with suppress(ProcessLookupError):
-                    former.kill()
-            await asyncio.sleep(ROLL_SECONDS)
+            if member.role != "coordinator":
+                await self._end(member)
+                await asyncio.sleep(ROLL_SECONDS)
 
-    def _signal(self, member: Member, number: signal.Signals) -> None:
-        if member.process is not None and member.process.returncode is None:
-            self._hit.add(member.process.pid)
-            with suppress(ProcessLookupError):
-                member.process.send_signal(number)
+    async def _end(self, member: Member) -> None:
+        """Stop the process of a member, or kill it with its children if it does not stop in time."""
+        process = member.process
+        if process is None or process.returncode is not None:
+            return
+        self._hit.add(process.pid)
+        tree = _trees([member])
+        with suppress(ProcessLookupError):
+            process.terminate()
+        try:
+            await asyncio.wait_for(process.wait(), STOP_SECONDS)
+        except TimeoutError:
+            _each(tree, psutil.Process.kill)
 
     def wake(self) -> None:
         """Resume all stopped processes."""
-        for process in self.descendants():
-            with suppress(psutil.Error):
-                process.resume()
-
-    def descendants(self) -> list[psutil.Process]:
-        found = [process for member in self.members for process in _living(member)]
-        return found + [child for process in found for child in _children(process, recursive=True)]
+        _each(_trees(self.members), psutil.Process.resume)
 
 
 def build(
     fleet: Fleet, counts: dict[str, int], coordinators: Sequence[tuple[int, int]], disk: Path | None
 ) -> None:
     """Add the members. `coordinators` contains the port of each coordinator and of its proxy."""
-    serve = ["worker", TARGET, "--queue", QUEUE, "--log-level", "warning"]
-    for n, (port, _) in enumerate(coordinators):
-        fleet.add(
-            "coordinator", n, "coordinator", "--no-token", "--port", str(port), "--log-level", "warning"
-        )
-    for n in range(counts["supervisor"]):
-        slots = f"{QUEUE}={counts['slot']}"
-        words = ["supervise", TARGET, "--queue", slots, "--host", f"chaos-{n}", "--log-level", "warning"]
-        fleet.add("supervisor", n, *words)
-    for n in range(counts["worker"]):
-        data = disk / f"worker-{n}" if disk else None
-        fleet.add("worker", n, *serve, "--id", f"chaos-worker-{n}", data=data)
     feeds = [word for _, proxied in coordinators for word in ("--coordinator", f"127.0.0.1:{proxied}")]
-    for n in range(counts["fed"] if coordinators else 0):
-        data = disk / f"fed-{n}" if disk else None
-        fleet.add("fed", n, *serve, "--id", f"chaos-fed-{n}", *feeds, data=data)
+    commands = {
+        "coordinator": ["coordinator", "--no-token"],
+        "supervisor": ["supervise", TARGET, "--queue", f"{QUEUE}={counts['slot']}"],
+        "worker": ["worker", TARGET, "--queue", QUEUE],
+        "fed": ["worker", TARGET, "--queue", QUEUE, *feeds],
+    }
+    for role, words in commands.items():
+        for n in range(counts[role] if coordinators or role != "fed" else 0):
+            own = ["--id", f"chaos-{role}-{n}"]
+            if role == "coordinator":
+                own = ["--port", str(coordinators[n][0])]
+            elif role == "supervisor":
+                own = ["--host", f"chaos-{n}"]
+            spool = disk / f"{role}-{n}" if disk and own[0] == "--id" else None
+            fleet.add(role, n, *words, *own, "--log-level", "warning", data=spool)
+
+
+def _trees(members: Sequence[Member]) -> list[psutil.Process]:
+    """Return the processes of these members and all their descendants."""
+    found = [process for member in members for process in _living(member)]
+    return found + [child for process in found for child in _children(process, recursive=True)]
+
+
+def _each(processes: Sequence[psutil.Process], act: Callable[[psutil.Process], None]) -> None:
+    for process in processes:
+        with suppress(psutil.Error):
+            act(process)
 
 
 def _living(member: Member) -> list[psutil.Process]:

@@ -23,10 +23,6 @@ _PAUSE = 0.2  # seconds between two tries while the server is unreachable
 Entry = tuple[UUID, UUID, int, str]
 
 
-def _columns(entries: list[Entry]) -> list[list[Any]]:
-    return [list(column) for column in zip(*entries, strict=True)]
-
-
 class Ledger:
     """Writes the entries of one event loop in batches. A write returns when its entry is stored."""
 
@@ -45,7 +41,7 @@ class Ledger:
     async def _write(self) -> None:
         while self._waiting:
             batch, self._waiting = self._waiting, []
-            await self._store(_columns([entry for entry, _ in batch]))
+            await self._store([list(column) for column in zip(*(entry for entry, _ in batch), strict=True)])
             for _, stored in batch:
                 if not stored.done():
                     stored.set_result(None)
@@ -58,18 +54,14 @@ class Ledger:
                 await self._conn.execute(_WRITE, columns)
                 return
             except psycopg.Error:
-                await self._close()
+                if self._conn is not None:
+                    await self._conn.close()
                 await asyncio.sleep(_PAUSE)
-
-    async def _close(self) -> None:
-        if self._conn is not None:
-            await self._conn.close()
-            self._conn = None
 
 
 def write(task: UUID, lease: int, what: str) -> None:
     """Write one entry from a thread or a child process."""
-    columns = _columns([(new_id(), task, lease, what)])
+    columns = [[new_id()], [task], [lease], [what]]
     while True:
         try:
             with psycopg.connect(os.environ[URL], autocommit=True) as conn:

@@ -57,11 +57,8 @@ class Embedded(Place):
         self._last = ""
 
     async def open(self) -> None:
-        await asyncio.to_thread(self._open)
-
-    def _open(self) -> None:
-        self._last = self._server.acquire()
-        make_database(self._last, self._password)
+        self._last = await asyncio.to_thread(self._server.acquire)
+        await asyncio.to_thread(make_database, self._last, self._password)
 
     async def close(self) -> None:
         self._server.release()

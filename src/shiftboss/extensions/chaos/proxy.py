@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Self
+from typing import Self
 
 Where = Callable[[], tuple[str, int]]
 _CHUNK = 65536
@@ -98,7 +98,8 @@ class Proxy:
         line = Line(writer, requests)
         self.lines.append(line)
         try:
-            await _both(_pump(line, reader, requests), _pump(line, answers, writer))
+            pumps = _pump(line, reader, requests), _pump(line, answers, writer)
+            await asyncio.gather(*pumps, return_exceptions=True)
         finally:
             self.lines.remove(line)
             line.cut()
@@ -116,10 +117,6 @@ def _reset(writer: asyncio.StreamWriter) -> None:
     with suppress(OSError):
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     writer.transport.abort()
-
-
-async def _both(one: Coroutine[Any, Any, None], other: Coroutine[Any, Any, None]) -> None:
-    await asyncio.gather(one, other, return_exceptions=True)
 
 
 async def _pump(line: Line, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:

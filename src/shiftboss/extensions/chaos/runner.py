@@ -38,6 +38,7 @@ _LIVE = """
 SELECT count(*) AS n, (SELECT last_value FROM shiftboss_chaos.seq) AS seq
 FROM public.tasks WHERE task_type LIKE 'chaos.%' AND status IN ('Queued', 'In Progress')
 """
+_BACKLOG = "SELECT count(*) AS n FROM public.tasks WHERE queue = %s AND status = 'Queued' AND hold IS NULL"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,8 +75,11 @@ class Run:
     enqueued: int = 0
     folded: set[UUID] = field(default_factory=set)
     began: float = 0.0
-    faults: Faults | None = None
     _sending: set[asyncio.Task[None]] = field(default_factory=set)
+    place: Place = field(init=False)
+    db: Database = field(init=False)
+    """The runner's own connection, which no fault affects."""
+    faults: Faults = field(init=False)
 
     def __post_init__(self) -> None:
         options = self.options
@@ -89,37 +93,35 @@ class Run:
             self.place = self.make(work / "server")
             await self.place.open()
             parts.push_async_callback(self.place.close)
-            db, line = await self._connect(parts)
-            await self._prepare(parts, db)
-            fleet = await self._fleet(parts, work, line)
-            await self._storm(parts, db, line)
-            settled = await self._drain(db)
+            own = await parts.enter_async_context(Proxy(lambda: address(self.place.admin_url())))
+            line = await parts.enter_async_context(Proxy(lambda: address(self.place.fleet_url())))
+            own_url = through(self.place.admin_url(), own.port, "shiftboss-chaos-runner")
+            fleet_url = through(self.place.fleet_url(), line.port, SESSIONS)
+            await self._prepare(parts, own_url, fleet_url)
+            fleet = await self._fleet(parts, work, line, _environment(fleet_url, own_url))
+            # The producer uses the proxy of the fleet, so faults affect it, too.
+            producer = await parts.enter_async_context(await Database.open(fleet_url))
+            await self._storm(producer)
+            settled = await self._drain()
             await fleet.stop()
             self.tell("checking")
-            findings = [finding async for finding in check(db, self.plan, self.batches, self.folded)]
-            return await self._report(db, fleet, findings, settled)
+            findings = [finding async for finding in check(self.db, self.plan, self.batches, self.folded)]
+            return await self._report(fleet, findings, settled)
 
-    async def _connect(self, parts: AsyncExitStack) -> tuple[Database, Proxy]:
-        """Return the runner's own connection, which no fault affects, and the proxy of the fleet."""
-        clean_line = await parts.enter_async_context(Proxy(lambda: address(self.place.admin_url())))
-        line = await parts.enter_async_context(Proxy(lambda: address(self.place.fleet_url())))
-        self._own_url = through(self.place.admin_url(), clean_line.port, "shiftboss-chaos-runner")
-        self._fleet_url = through(self.place.fleet_url(), line.port, SESSIONS)
+    async def _prepare(self, parts: AsyncExitStack, own_url: str, fleet_url: str) -> None:
         if self.place.owned:
-            await migrate(self._fleet_url)
-        elif not await is_current(self._own_url):
+            await migrate(fleet_url)
+        elif not await is_current(own_url):
             raise UsageError("the database is not up to date", hint="run `shiftboss db migrate` on it first")
-        return await parts.enter_async_context(await Database.open(self._own_url)), line
-
-    async def _prepare(self, parts: AsyncExitStack, db: Database) -> None:
+        self.db = await parts.enter_async_context(await Database.open(own_url))
         if not self.options.beside:
-            await require_alone(db)
+            await require_alone(self.db)
         if not self.options.keep:
-            parts.push_async_callback(clean, db)
-        await install(db)
-        await db.tasks.set_limit("task_type", "chaos.limited", max_running=6, max_per_key=1)
+            parts.push_async_callback(clean, self.db)
+        await install(self.db)
+        await self.db.tasks.set_limit("task_type", "chaos.limited", max_running=6, max_per_key=1)
 
-    async def _fleet(self, parts: AsyncExitStack, work: Path, line: Proxy) -> Fleet:
+    async def _fleet(self, parts: AsyncExitStack, work: Path, line: Proxy, env: dict[str, str]) -> Fleet:
         counts = self.options.fleet
         ports = [_free_port() for _ in range(counts["coordinator"])]
         proxies = [Proxy(partial(_local, port)) for port in ports]
@@ -128,36 +130,33 @@ class Run:
         disk = None if "disk" in self.options.without else small_disk(work / "disk")
         if disk is not None:
             parts.callback(remove_disk, disk)
-        fleet = Fleet(work, _environment(self._fleet_url, self._own_url))
+        fleet = Fleet(work, env)
         build(fleet, counts, [(port, proxy.port) for port, proxy in zip(ports, proxies, strict=True)], disk)
         parts.push_async_callback(fleet.stop)
         fleet.start()
-        db = await parts.enter_async_context(await Database.open(self._own_url))
-        self.faults = Faults(self.place, fleet, db, line, proxies, disk)
+        self.faults = Faults(self.place, fleet, self.db, line, proxies, disk)
         return fleet
 
     def _left_out(self) -> list[str]:
         """Return the faults that are excluded or cannot be injected here."""
-        assert self.faults is not None
-        left_out = list(self.options.without)
-        left_out += [] if self.place.owned else ["postgres", "connections"]
-        left_out += [] if self.faults.disk else ["disk"]
-        left_out += [] if self.faults.grpc else ["grpc"]
-        return sorted(set(left_out))
+        possible = {
+            "postgres": self.place.owned,
+            "connections": self.place.owned,
+            "disk": bool(self.faults.disk),
+            "grpc": bool(self.faults.grpc),
+        }
+        return sorted({*self.options.without, *(name for name, can in possible.items() if not can)})
 
-    async def _storm(self, parts: AsyncExitStack, db: Database, line: Proxy) -> None:
+    async def _storm(self, producer: Database) -> None:
         """Enqueue tasks and inject faults until there were enough of both."""
-        assert self.faults is not None
-        # The producer uses the proxy, so faults affect it, too.
-        producer = await parts.enter_async_context(await Database.open(self._fleet_url))
         self.began = time.monotonic()
         await self._enqueue(producer)
-        await self._warm(db)
+        await self._warm()
         self.began = time.monotonic()
-        faults = asyncio.create_task(self._faults())
-        telling = asyncio.create_task(self._report_progress(db))
+        faults = asyncio.create_task(self._inject())
+        telling = asyncio.create_task(self._report_progress())
         while not self._over():
-            if await self._backlog(db) > 4 * self.plan.size:
+            if await self._backlog() > 4 * self.plan.size:
                 await asyncio.sleep(0.1)
             else:
                 await self._enqueue(producer)
@@ -170,24 +169,22 @@ class Run:
         telling.cancel()
 
     def _over(self) -> bool:
-        options = self.options
-        if self.faults is None or self.faults.tried() < options.faults or self.enqueued < options.tasks:
-            return False
-        return time.monotonic() - self.began >= options.minutes * 60
+        options, seconds = self.options, time.monotonic() - self.began
+        enough = self.faults.tried() >= options.faults and self.enqueued >= options.tasks
+        return enough and seconds >= options.minutes * 60
 
-    async def _warm(self, db: Database) -> None:
+    async def _warm(self) -> None:
         """Wait until the first task completes, because earlier faults would have no effect."""
         self.tell("starting the fleet")
         query = "SELECT FROM shiftboss_chaos.changes WHERE after = 'Complete' LIMIT 1"
-        while not await patiently(lambda: db.fetch(query)):
+        while not await patiently(lambda: self.db.fetch(query)):
             if time.monotonic() - self.began > WARM_SECONDS:
                 raise UsageError(
                     "no task completed within two minutes", hint="run with --keep and read the logs"
                 )
             await asyncio.sleep(0.1)
 
-    async def _faults(self) -> None:
-        assert self.faults is not None
+    async def _inject(self) -> None:
         for fault in self.plan.faults(self._left_out()):
             await asyncio.sleep(max(0.0, self.began + fault.at - time.monotonic()))
             await self.faults.happen(fault)
@@ -208,47 +205,34 @@ class Run:
                     self.folded |= {id for id in keyed if not await self._there(producer, id)}
                     break
         self.enqueued += len(tasks)
-        self._send(self.plan.events(self.batches))
+        self._sending.add(asyncio.create_task(self._send_twice(self.plan.events(self.batches))))
         self.batches += 1
 
     async def _there(self, db: Database, id: UUID | None) -> bool:
         return bool(await patiently(lambda: db.fetch("SELECT FROM public.tasks WHERE id = %s", [id])))
 
-    def _send(self, events: list[Event]) -> None:
-        task = asyncio.create_task(self._send_twice(events))
-        self._sending.add(task)
-        task.add_done_callback(self._sending.discard)
-
     async def _send_twice(self, events: list[Event]) -> None:
         """Send the events in order, each twice with the same ID. The second one must have no effect."""
-        assert self.faults is not None
-        send = self.faults.db.steps.send_event
+        send = self.db.steps.send_event
         for event in [event for event in events for _ in range(2)]:
             await asyncio.sleep(0.7)
             await patiently(partial(send, event.key, event.payload, id=event.id))
 
-    async def _backlog(self, db: Database) -> int:
-        query = (
-            "SELECT count(*) AS n FROM public.tasks WHERE queue = %s AND status = 'Queued' AND hold IS NULL"
-        )
-        try:
-            return int((await db.fetch(query, [QUEUE]))[0]["n"])
-        except DatabaseError:
-            return 1 << 30
+    async def _backlog(self) -> int:
+        return int((await patiently(lambda: self.db.fetch(_BACKLOG, [QUEUE])))[0]["n"])
 
-    async def _report_progress(self, db: Database) -> None:
-        assert self.faults is not None
+    async def _report_progress(self) -> None:
         while True:
             await asyncio.sleep(TOLD_EVERY)
-            seconds, backlog = time.monotonic() - self.began, await self._backlog(db)
+            seconds, backlog = time.monotonic() - self.began, await self._backlog()
             happened = self.faults.done.total()
             self.tell(f"{seconds:.0f} s: {self.enqueued} tasks enqueued, {backlog} wait, {happened} faults")
 
-    async def _drain(self, db: Database) -> bool:
+    async def _drain(self) -> bool:
         """Wait until all tasks have ended. Return False after `patience` seconds without any change."""
         self.tell("waiting for the remaining tasks")
         last, since = -1, time.monotonic()
-        while (found := (await patiently(lambda: db.fetch(_LIVE)))[0])["n"]:
+        while (found := (await patiently(lambda: self.db.fetch(_LIVE)))[0])["n"]:
             if (seq := found["seq"]) != last:
                 last, since = seq, time.monotonic()
             if time.monotonic() - since > self.options.patience:
@@ -256,10 +240,7 @@ class Run:
             await asyncio.sleep(0.2)
         return True
 
-    async def _report(
-        self, db: Database, fleet: Fleet, findings: list[Finding], settled: bool
-    ) -> dict[str, Any]:
-        assert self.faults is not None
+    async def _report(self, fleet: Fleet, findings: list[Finding], settled: bool) -> dict[str, Any]:
         return {
             "clean": settled and not any(finding.broken for finding in findings),
             "seed": self.options.seed,
@@ -270,7 +251,7 @@ class Run:
             "faults_left_out": self._left_out(),
             "process_ends": dict(sorted(fleet.ends.items())),
             "versions": fleet.version,
-            **await figures(db, time.monotonic() - self.began),
+            **await figures(self.db, time.monotonic() - self.began),
             "promises": [asdict(finding) for finding in findings],
         }
 

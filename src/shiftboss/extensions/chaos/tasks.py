@@ -52,16 +52,13 @@ async def slow(ctx: Context, seconds: float) -> Result:
     return {"lease": lease}
 
 
-@app.task(**_terms)
-def threaded(ctx: SyncContext, steps: int) -> Result:
+def blocking_steps(ctx: SyncContext, steps: int) -> Result:
     lease = note_blocking(ctx)
     return {"lease": lease, "steps": [ctx.step(f"s{n}", note_blocking, ctx, f"s{n}") for n in range(steps)]}
 
 
-@app.task(mode="process", queue=QUEUE, max_attempts=MOST_ATTEMPTS)
-def forked(ctx: SyncContext, steps: int) -> Result:
-    lease = note_blocking(ctx)
-    return {"lease": lease, "steps": [ctx.step(f"s{n}", note_blocking, ctx, f"s{n}") for n in range(steps)]}
+app.task("chaos.threaded", **_terms)(blocking_steps)
+app.task("chaos.forked", **{**_terms, "mode": "process"})(blocking_steps)
 
 
 @app.task(backoff=0.1, backoff_max=1, queue=QUEUE, max_attempts=MOST_ATTEMPTS)
@@ -78,18 +75,14 @@ async def hopeless(ctx: Context) -> Result:
     raise GiveUp(f"as planned, lease {await note(ctx)}")
 
 
-@app.task(**_terms)
-async def limited(ctx: Context, seconds: float) -> Result:
+async def timed(ctx: Context, seconds: float) -> Result:
     lease = await note(ctx)
     await asyncio.sleep(seconds)
     return {"lease": lease}
 
 
-@app.task(**_terms)
-async def unique(ctx: Context, seconds: float) -> Result:
-    lease = await note(ctx)
-    await asyncio.sleep(seconds)
-    return {"lease": lease}
+app.task("chaos.limited", **_terms)(timed)
+app.task("chaos.unique", **_terms)(timed)
 
 
 @app.task(**_durable)

@@ -15,7 +15,6 @@ from shiftboss.extensions.admin.backend import At
 from shiftboss.extensions.admin.problems import responses
 from shiftboss.extensions.runs.operations import RunOperations
 from shiftboss.extensions.runs.store import Runs
-from shiftboss.model.errors import NotFound
 
 router = make_router("runs")
 
@@ -87,7 +86,4 @@ async def cancel(id: UUID, admin: At, who: Caller) -> Run:
 
 
 async def get_run(admin: At, id: UUID) -> Run:
-    row = await admin.db.family(Runs).get(id)
-    if row is None:
-        raise NotFound(f"there is no run {id}", hint="GET /api/v1/admin/workers/runs lists runs")
-    return Run.model_validate(row)
+    return Run.model_validate(await admin.db.family(Runs).find(id))

@@ -12,7 +12,6 @@ from shiftboss.cli.operator import me, operating, run_id
 from shiftboss.cli.output import Json, ask, say_json
 from shiftboss.extensions.runs.operations import RunOperations
 from shiftboss.extensions.runs.store import Runs
-from shiftboss.model.errors import NotFound
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -47,7 +46,7 @@ def list_(
 @app.command()
 def show(id: Id, as_json: Json = False) -> None:
     """Show all details of a run."""
-    row = ask(lambda db: _get(db, run_id(id)))
+    row = ask(lambda db: db.family(Runs).find(run_id(id)))
     if as_json:
         say_json(row)
         return
@@ -66,7 +65,7 @@ def watch(ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...")] = 
             typer.echo("no active runs; start one with `shiftboss runs start discovery`")
             return 0
         for id in chosen:
-            await _get(db, id)
+            await db.family(Runs).find(id)
         return await watch_runs(db, chosen)
 
     with suppress(KeyboardInterrupt):
@@ -80,17 +79,10 @@ def cancel(id: Id) -> None:
     async def run() -> Row:
         async with operating(RunOperations) as (db, operations):
             await operations.cancel_run(me(), run_id(id))
-            return await _get(db, run_id(id))
+            return await db.family(Runs).find(run_id(id))
 
     row = asyncio.run(run())
     typer.echo("cancelled" if row["status"] == "failed" else "cancelling: waiting for its worker to stop")
-
-
-async def _get(db: Database, id: UUID) -> Row:
-    row = await db.family(Runs).get(id)
-    if row is None:
-        raise NotFound(f"there is no run {id}", hint="run `shiftboss runs list` to list runs")
-    return row
 
 
 async def watch_runs(db: Database, ids: list[UUID]) -> int:

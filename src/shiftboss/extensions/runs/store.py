@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from shiftboss.db.connection import Row
+from shiftboss.model.errors import NotFound
 
 if TYPE_CHECKING:
     from shiftboss.db.database import Database
@@ -89,6 +90,13 @@ class Runs:
 
     async def get(self, id: UUID) -> Row | None:
         return await self._db.fetch_one("SELECT * FROM shiftboss.runs WHERE id = %s", [id])
+
+    async def find(self, id: UUID) -> Row:
+        """Return a run. Raises `NotFound`."""
+        row = await self.get(id)
+        if row is None:
+            raise NotFound(f"there is no run {id}", hint="to list runs: shiftboss runs list")
+        return row
 
     async def named(self, ids: Sequence[UUID]) -> list[Row]:
         """Return the runs with these ids."""
