@@ -58,7 +58,7 @@ def blocking_steps(ctx: SyncContext, steps: int) -> Result:
 
 
 app.task("chaos.threaded", **_terms)(blocking_steps)
-app.task("chaos.forked", **{**_terms, "mode": "process"})(blocking_steps)
+app.task("chaos.forked", mode="process", queue=QUEUE, max_attempts=MOST_ATTEMPTS)(blocking_steps)
 
 
 @app.task(backoff=0.1, backoff_max=1, queue=QUEUE, max_attempts=MOST_ATTEMPTS)
