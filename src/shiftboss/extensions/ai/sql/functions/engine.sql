@@ -47,8 +47,8 @@ BEGIN
 END $$;
 
 -- Admit a call and reserve its estimated cost. Returns the id of the call, or the reason for the refusal and the seconds to
--- wait (infinity for a call that costs more than a whole daily budget). The caller chooses the id; admitting the same id again has no effect. The reservation counts as spent until
--- settle_call records the real cost.
+-- wait (infinity for a call that costs more than a whole daily budget). The caller chooses the id; admitting the same id again
+-- has no effect. The reservation counts as spent until settle_call records the real cost.
 CREATE OR REPLACE FUNCTION shiftboss.admit_call(
     p_call_id uuid, p_provider text, p_model text, p_kind text, p_task_type text, p_tokens int, p_cost numeric,
     p_lease interval, p_task_id uuid DEFAULT NULL, p_tenant text DEFAULT NULL, p_key text DEFAULT NULL,

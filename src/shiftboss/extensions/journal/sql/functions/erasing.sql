@@ -1,11 +1,11 @@
 -- requires: vector
--- Deleting. Results, vectors, mentions and references of an entry go with it by foreign key; the trigger takes away what
--- was made from it together with other entries, however it was deleted.
+-- Deletion. Foreign keys delete the results, vectors, mentions and references of a deleted entry. The trigger deletes what was
+-- derived from it together with other entries, and runs for every DELETE, including plain SQL.
 
--- Removes insights, results and context that a deleted entry had a part in, entities that nothing mentions any more,
--- and the AI engine's cached answers and recorded prompts of journal analyses: those do not say whose text they hold,
--- so all of them go. Steps and results of the tasks that analysed it go as well; those of long ago were pruned. Entries whose
--- context is gone become unprocessed, and with them their writer's findings are made again.
+-- Delete the insights, user results and context that used a deleted entry, and entities that no entry mentions any more. The AI
+-- engine's cached answers and recorded prompts do not say whose text they contain, so those of all journal analyses are deleted.
+-- Steps and results of the tasks that analysed the entry are deleted too. Entries that lose context become unprocessed, and the
+-- next run computes the insights of their user again.
 CREATE OR REPLACE FUNCTION journal.entries_deleted() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -54,7 +54,7 @@ $$;
 CREATE OR REPLACE TRIGGER entries_deleted AFTER DELETE ON journal.entries REFERENCING OLD TABLE AS gone
     FOR EACH STATEMENT EXECUTE FUNCTION journal.entries_deleted();
 
--- Deletes entries and everything made from them; how many there were.
+-- Delete entries and everything derived from them. Returns the number of deleted entries.
 CREATE OR REPLACE FUNCTION journal.delete_entries(p_entries uuid[]) RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -67,7 +67,7 @@ BEGIN
 END;
 $$;
 
--- Deletes a writer with everything written and found; how many entries there were, NULL if nobody has this name.
+-- Delete a user with all entries and results. Returns the number of deleted entries, or NULL if the user does not exist.
 CREATE OR REPLACE FUNCTION journal.erase_user(p_user text) RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

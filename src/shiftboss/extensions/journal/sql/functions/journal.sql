@@ -1,14 +1,14 @@
 -- requires: vector
--- Entries and results of the journal. Each function is safe to repeat: the same call again changes nothing.
+-- Entries and results of the journal. Repeating a call changes nothing.
 
--- Which embedding a result's vector is.
+-- The kind of embedding that results of this type contain; NULL if they contain none.
 CREATE OR REPLACE FUNCTION journal.embedding_kind(p_task_type text) RETURNS text
 LANGUAGE sql IMMUTABLE RETURN
     CASE p_task_type WHEN 'embedding_generation' THEN 'content'
                             WHEN 'context_vectorization' THEN 'context' END;
 
--- Takes [{user_id, external_id, content_hash, written_at, timezone, language, parts, metadata, source}].
--- A known entry with other content gets a new revision; of two rows with one id the later one counts.
+-- Import entries: [{user_id, external_id, content_hash, written_at, timezone, language, parts, metadata, source}]. A known entry
+-- whose content changed gets a new revision. If an id occurs more than once, the last object counts.
 CREATE OR REPLACE FUNCTION journal.upsert_entries(p_entries jsonb)
 RETURNS TABLE (id uuid, user_id text, external_id text, revision integer, outcome text)
 LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
@@ -49,7 +49,7 @@ LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     WHERE NOT EXISTS (SELECT FROM written w WHERE w.id = b.id);
 $$;
 
--- Entries as the pipeline needs them, with the results they already have: {task_type: {input_hash, ...}}.
+-- Entries with their current results, {task_type: {input_hash, ...}}, as input of the pipeline.
 CREATE OR REPLACE FUNCTION journal.load_entries(p_entries uuid[])
 RETURNS TABLE (id uuid, user_id text, external_id text, revision integer, processed_revision integer,
                written_at timestamptz, timezone text, parts jsonb, metadata jsonb, source jsonb, results jsonb)
@@ -70,9 +70,9 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     ORDER BY wanted.place;
 $$;
 
--- Takes [{entry_id, revision, task_type, input_hash, processed_data, confidence_score, provider, model, vector}].
--- Rows of a revision that is no longer current are left out, a result with the same input hash is kept as it
--- is: so each result is written exactly once, however often it is reported. Returns how many were written.
+-- Store results: [{entry_id, revision, task_type, input_hash, processed_data, confidence_score, provider, model, vector}]. Skips
+-- objects whose revision is no longer current and results whose input hash is already stored, so repeated reports write each
+-- result once. Returns the number of written results.
 CREATE OR REPLACE FUNCTION journal.store_results(p_results jsonb) RETURNS integer
 LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     WITH incoming AS MATERIALIZED (
@@ -114,8 +114,8 @@ LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     SELECT count(*)::integer FROM written;
 $$;
 
--- Replaces what entries mention: [{entry_id, revision, mentions: [{kind, key, name, confidence}]}]. A name of
--- one user has one kind; when it turns out to be of another, the entity changes and keeps its mentions.
+-- Replace the mentions of entries: [{entry_id, revision, mentions: [{kind, key, name, confidence}]}]. Each key of a user has one
+-- kind. If a later entry gives it another kind, the entity gets that kind and keeps its mentions.
 CREATE OR REPLACE FUNCTION journal.store_mentions(p_mentions jsonb) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -144,8 +144,8 @@ BEGIN
 END;
 $$;
 
--- Until the end of the transaction nobody else writes what concerns all entries of these entries' writers: such
--- writes touch many rows in no fixed order, and two at a time could block each other.
+-- Lock the users of these entries until the end of the transaction. Writes that concern all entries of a user lock many rows in
+-- no fixed order, so two of them at a time could deadlock.
 CREATE OR REPLACE FUNCTION journal.lock_users(p_entries uuid[]) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -168,15 +168,15 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         AS m(kind text, key text, name text, confidence double precision);
 $$;
 
--- Every stage of this entry is through, in this revision.
+-- Record that every stage has analysed this revision of the entry.
 CREATE OR REPLACE FUNCTION journal.mark_analysed(p_entry uuid, p_revision integer) RETURNS void
 LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     UPDATE journal.entries e SET analysed_revision = p_revision
     WHERE e.id = p_entry AND e.revision = p_revision AND e.analysed_revision IS DISTINCT FROM p_revision;
 $$;
 
--- Takes {entry id: revision}: the pipeline has seen these entries through. An entry that changed keeps its former
--- results until it is analysed again: with those it is not through.
+-- Record that the pipeline has processed these revisions: {entry id: revision}. Skips entries that have changed since or whose
+-- current revision is not analysed yet: they still have the results of the previous one. Returns the number of marked entries.
 CREATE OR REPLACE FUNCTION journal.mark_processed(p_revisions jsonb) RETURNS integer
 LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     WITH locked AS MATERIALIZED (
@@ -194,8 +194,8 @@ LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     SELECT count(*)::integer FROM marked;
 $$;
 
--- Throws results of one type away, so that they are made again: after a change of model, for example. Entries first and in
--- order, in which results are stored.
+-- Delete the results of one type, so that the next run computes them again, for example with another model. Locks the entries
+-- first and in order of id, like store_results.
 CREATE OR REPLACE FUNCTION journal.forget_results(p_task_type text, p_user text DEFAULT NULL) RETURNS integer
 LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     WITH locked AS MATERIALIZED (
@@ -215,7 +215,7 @@ LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     SELECT count(*)::integer FROM forgotten;
 $$;
 
--- Entries that the pipeline has not seen through in their present revision.
+-- Entries whose current revision the pipeline has not processed.
 CREATE OR REPLACE FUNCTION journal.unprocessed(p_user text DEFAULT NULL)
 RETURNS TABLE (id uuid, user_id text, external_id text, revision integer)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -243,8 +243,8 @@ RETURNS boolean LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     SELECT EXISTS (SELECT FROM written);
 $$;
 
--- Makes [{key, kind, text, confidence, evidence}] the user's insights; one that stays keeps its found_at, one that is told
--- twice is kept once.
+-- Replace the insights of a user by [{key, kind, text, confidence, evidence}]. An existing insight keeps its found_at. If a key
+-- occurs more than once, the object with the highest confidence counts.
 CREATE OR REPLACE FUNCTION journal.store_insights(p_user text, p_insights jsonb) RETURNS integer
 LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     WITH gone AS (

@@ -1,7 +1,7 @@
 -- requires: vector
--- What can be asked of the journal: history, search, cross-references, mood over time, status.
+-- Queries: history, search, cross-references, mood over time, status.
 
--- A user's analysed entries in the order they were written, each with the facts that context is made of.
+-- The analysed entries of a user, oldest first, with the results that the context stages use.
 CREATE OR REPLACE FUNCTION journal.history(p_user text)
 RETURNS TABLE (id uuid, external_id text, revision integer, written_at timestamptz, timezone text, location text,
                language text, text text, mood double precision, mood_confidence double precision,
@@ -29,10 +29,10 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     ORDER BY e.written_at, e.external_id;
 $$;
 
--- Nearest entries by meaning, best first. Without terms, similarity is the cosine. With terms it is four parts cosine and
--- six parts terms in common, each weighed by how few of the compared entries have it. Over all entries the HNSW index
--- chooses what is compared, and p_ef_search trades speed for recall. Where a filter leaves at most ten thousand entries
--- they are compared one by one: that is exact, and faster than an index most of whose finds are thrown away.
+-- The entries most similar to a query, best first. Without terms, similarity is the cosine. With terms, it is 0.4 times the
+-- cosine plus 0.6 times the share of the terms that the entry contains, where rare terms weigh more. If the filter leaves at most
+-- 10,000 entries, all of them are compared, which is exact and faster than an index scan that discards most rows. Otherwise the
+-- HNSW index selects the candidates, and a higher p_ef_search improves recall at the cost of speed.
 DROP FUNCTION IF EXISTS journal.search(public.vector, text, text, integer, timestamptz, timestamptz, integer);
 CREATE OR REPLACE FUNCTION journal.search(
     p_query public.vector, p_model text, p_user text DEFAULT NULL, p_limit integer DEFAULT 10,
@@ -46,7 +46,7 @@ DECLARE
         CASE WHEN p_user IS NOT NULL THEN 'e.user_id = $3' END,
         CASE WHEN p_since IS NOT NULL THEN 'e.written_at >= $4' END,
         CASE WHEN p_until IS NOT NULL THEN 'e.written_at < $5' END);
-    -- The length of the vector is part of the index expression, so it must stand in the statement itself.
+    -- The length of the vector is part of the index expression, so it cannot be a parameter.
     v_distance text := format('(m.vector::public.vector(%1$s) OPERATOR(public.<=>) $1::public.vector(%1$s))',
                               public.vector_dims(p_query));
     v_few boolean;
@@ -83,8 +83,8 @@ BEGIN
 END;
 $$;
 
--- An index for vectors of another length than 256; pgvector can index up to 2000, longer ones are compared one by one.
--- Asked for with every such vector: one that is there costs a look, and no lock that writers would wait for.
+-- Create the index for vectors of this length if it does not exist. pgvector indexes at most 2,000 dimensions; longer vectors are
+-- compared one by one. Callers call this for every such vector: if the index exists, it takes no lock.
 CREATE OR REPLACE FUNCTION journal.index_dimensions(p_dimensions integer) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -99,7 +99,8 @@ BEGIN
 END;
 $$;
 
--- Finds again what the given entries resemble among their writer's: three parts content, one part context.
+-- Recompute the cross-references of these entries to the most similar entries of the same user. Similarity is 0.75 times that of
+-- the content plus 0.25 times that of the context. Returns the number of references.
 CREATE OR REPLACE FUNCTION journal.link_entries(p_entries uuid[], p_count integer DEFAULT 8) RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -128,7 +129,7 @@ BEGIN
 END;
 $$;
 
--- The best cross-references of each entry of a user, whichever side found them.
+-- The best cross-references of each entry of a user, in both directions.
 CREATE OR REPLACE FUNCTION journal.references_of(p_user text, p_count integer DEFAULT 5)
 RETURNS TABLE (entry_id uuid, other_id uuid, external_id text, written_at timestamptz, similarity double precision)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -146,7 +147,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     ORDER BY x.entry_id, x.place;
 $$;
 
--- Mood over time: one row per 'day', 'week', 'month', 'quarter' or 'year' of the writer's own clock.
+-- Mood over time: one row per 'day', 'week', 'month', 'quarter' or 'year', in the time zone of each entry.
 CREATE OR REPLACE FUNCTION journal.mood(p_user text, p_bucket text DEFAULT 'month')
 RETURNS TABLE (period date, entries bigint, mood double precision, lowest double precision,
                highest double precision)
@@ -180,7 +181,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     ORDER BY u.id;
 $$;
 
--- Entries with this id or external id, of any user unless one is given.
+-- The entries with this id or external id, of p_user or of all users.
 CREATE OR REPLACE FUNCTION journal.find_entries(p_ident text, p_user text DEFAULT NULL)
 RETURNS TABLE (id uuid, user_id text, external_id text)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -190,7 +191,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     ORDER BY e.user_id;
 $$;
 
--- Newest first, with what the analysis says in a few words.
+-- Entries, newest first, each with its title, mood, main emotion and themes.
 CREATE OR REPLACE FUNCTION journal.list_entries(
     p_user text DEFAULT NULL, p_limit integer DEFAULT 50, p_offset integer DEFAULT 0)
 RETURNS TABLE (id uuid, user_id text, external_id text, written_at timestamptz, timezone text, revision integer,
