@@ -1,8 +1,8 @@
-"""What router and cache add to a call: microseconds per call without I/O, and the price of a cache hit.
+"""Measure the overhead of router and cache: microseconds per call without I/O, and the cost of a cache hit.
 
     python bench/ai_overhead.py [--calls 2000]
 
-Prints one JSON object. The provider here answers at once from memory, so that what is measured is ours.
+Prints one JSON object. The provider answers from memory, so that only the overhead is measured.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ ANSWER = {
 
 
 class Instant:
-    """Answers from memory: whatever a call costs above this is overhead."""
+    """A provider that answers from memory: all further cost of a call is overhead."""
 
     name = "openai"
     model = embedding_model = "instant"

@@ -1,4 +1,4 @@
-"""One run: install the peers, start the servers, measure everybody in turn, write table and charts."""
+"""Install the peers, start the servers, measure all systems in turn, and write the table and the charts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ RESULTS = BENCH / "results"
 
 
 def install(system: System) -> None:
-    """The peer's own environment, made again when its pins have changed."""
+    """Create the peer's environment, or create it again if its pinned versions have changed."""
     pins, home = PEERS / f"{system.name}.txt", VENVS / system.name
     mark = home / "pins.txt"
     if mark.exists() and mark.read_text() == pins.read_text():
@@ -51,7 +51,7 @@ def install(system: System) -> None:
 
 
 def compile_own() -> None:
-    """As an installer does it; the peers' were compiled by theirs. Quick when it was done before."""
+    """Compile our modules, as an installer does for the peers. Quick if nothing has changed."""
     places = [str(SOURCE), sysconfig.get_paths()["purelib"]]
     subprocess.run([sys.executable, "-m", "compileall", "-q", "-j", "0", *places], check=False)
 
@@ -80,7 +80,7 @@ def machine(used: servers.Servers) -> dict[str, Any]:
 
 
 def two_at_once(seconds: float = 2.0) -> float:
-    """How much two busy loops do together, one loop alone being 1: virtual cores may share a real one."""
+    """The throughput of two busy loops relative to one: two virtual cores may share a physical one."""
     loop = f"""import time
 end, n = time.perf_counter() + {seconds}, 0
 while time.perf_counter() < end:
@@ -117,7 +117,7 @@ def _installed() -> bool:
 def plan(
     systems: list[System], options: argparse.Namespace, rates: Callable[[System], float]
 ) -> Iterator[Step]:
-    """One round, in the order in which it is measured: every measure goes through all systems in turn."""
+    """The measurements of one round, in order: each one goes through all systems in turn."""
 
     def half(bench: Bench, system: System) -> Figures:
         return measures.latency(bench, system, load=rates(system) / 2)
@@ -156,7 +156,7 @@ def plan(
 
 
 def flat(systems: list[System], options: argparse.Namespace) -> Iterator[Step]:
-    """What takes long is measured once: a killed worker, backlogs, history, an open transaction, a soak."""
+    """The long measurements, made once: a killed worker, backlogs, history, an open transaction, a soak."""
     for system in systems:
         if system.name == "shiftboss":
             edges = round(1_000_000 * options.scale)
@@ -237,7 +237,7 @@ def wanted(steps: Iterator[Step], options: argparse.Namespace) -> Iterator[Step]
 
 
 def run(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """All results so far, after every round and at the end."""
+    """Yield all results so far after each round and at the end."""
     names = options.systems.split(",") if options.systems else [system.name for system in SYSTEMS]
     systems = [system.scaled(options.scale) for system in SYSTEMS if system.name in names]
     for system in systems:

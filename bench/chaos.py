@@ -1,4 +1,4 @@
-"""Run chaos on one of four configurations, with fsync on, and append what it found to the published report.
+"""Run chaos on one of four configurations, with fsync on, and append the result to the published report.
 
     bench/chaos pg18 --minutes 15 --tasks 250000 [--seed 1] [--append docs/benchmarks/chaos.md]
 
@@ -32,7 +32,7 @@ PASSWORD = "ordinary"
 
 
 class Kept:
-    """A process that is started again whenever it ends."""
+    """A process that is restarted whenever it exits."""
 
     def __init__(self, command: list[Any], place: Path) -> None:
         self._command, self._place = command, place
@@ -58,7 +58,7 @@ class Kept:
 
 
 class Debian(Place):
-    """Debian's PostgreSQL as it comes, in a cluster of its own."""
+    """Debian's PostgreSQL with its default settings, in a separate cluster."""
 
     owned = True
 
@@ -102,7 +102,7 @@ class Debian(Place):
 
 
 class Pooled(Place):
-    """PgBouncer before another place."""
+    """PgBouncer in front of another server."""
 
     owned = True
 
@@ -160,7 +160,7 @@ def place(name: str, directory: Path) -> Place:
 
 
 def section(name: str, report: dict[str, Any]) -> str:
-    """What is appended to the published report."""
+    """The section that is appended to the published report."""
     verdict = "clean" if report["clean"] else "broken"
     load = ", ".join(f"{figure:.1f}" for figure in os.getloadavg())
     title = f"{name}, seed {report['seed']}: {verdict}"

@@ -15,7 +15,7 @@ SECONDS = 2.0
 
 
 def ratios(bench: Bench, system: System, scale: float) -> Figures:
-    """`tasks` : the same table, with its CHECKs and indexes, without triggers; by number of clients."""
+    """Rate of `tasks` relative to the same table without triggers, by number of clients."""
     seconds = max(0.5, SECONDS * scale)
     url = bench.place(system)
     with psycopg.connect(url, autocommit=True) as conn:
@@ -32,7 +32,7 @@ def ratios(bench: Bench, system: System, scale: float) -> Figures:
 
 
 def ratio(url: str, count: int, seconds: float) -> float:
-    """Alternating: bare, tasks, tasks, bare."""
+    """Measure in the order bare, tasks, tasks, bare, so that drift cancels out."""
     order = itertools.chain((BARE, TASKS), (TASKS, BARE))
     rates = [(statement, asyncio.run(run(url, statement, count, seconds))) for statement in order]
     bare, tasks = (sum(rate for statement, rate in rates if statement == one) for one in (BARE, TASKS))
@@ -40,5 +40,5 @@ def ratio(url: str, count: int, seconds: float) -> float:
 
 
 def own_enqueue(bench: Bench, system: System) -> Figures:
-    """32 clients of the system's own call; ours is App.enqueue."""
+    """The rate of 32 clients that use the system's own call; ours is App.enqueue."""
     return {"own_32": system.call("enqueue-clients", bench.place(system), n=32, rate=3.0)["rate"]}

@@ -1,4 +1,4 @@
-"""What one coordinator process carries: a pass, no-op tasks, a killed worker, a thousand that beat.
+"""Measure one coordinator process: a scheduling pass, no-op tasks, heartbeats, and a killed worker.
 
 Run `python bench/coordinator.py` in the project's environment; it prints one JSON object. The coordinator and
 an embedded PostgreSQL are processes of their own; this process is the load client, with all streams in it.
@@ -39,7 +39,7 @@ from shiftboss.model.worker import Capabilities, Member
 
 
 def scheduling_pass(workers: int = 1000, tasks: int = 10_000) -> dict[str, float]:
-    """Twenty task types, four priorities, four tenants, regions and requirements: milliseconds of a pass."""
+    """Milliseconds of a scheduling pass over twenty task types, four priorities and four tenants."""
     dice = random.Random(1)
     types = [f"t{n}" for n in range(20)]
     crew = [
@@ -79,7 +79,7 @@ def scheduling_pass(workers: int = 1000, tasks: int = 10_000) -> dict[str, float
 
 @asynccontextmanager
 async def coordinator(url: str) -> Any:
-    """A coordinator process; its address and its psutil process."""
+    """Run a coordinator process. Yields its address and its psutil process."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -108,7 +108,7 @@ async def backends(db: Database) -> list[psutil.Process]:
 async def no_ops(
     db: Database, address: str, process: psutil.Process, tasks: int, workers: int, slots: int
 ) -> dict[str, Any]:
-    """Tasks a second from enqueued to complete, when handlers do nothing; and the CPU time that each took."""
+    """Rate of no-op tasks from enqueued to complete, and the CPU time per task."""
     await db.tasks.copy(NewTask(task_type="noop") for _ in range(tasks))
     done = 0
 
@@ -140,7 +140,7 @@ async def no_ops(
 
 
 async def beats(address: str, process: psutil.Process, workers: int, seconds: float) -> dict[str, float]:
-    """What the coordinator needs of a core for this many connected workers, and how long a beat takes."""
+    """The share of a core that this many connected workers need, and the latency of a heartbeat."""
     own = [("grpc.use_local_subchannel_pool", 1)]
     channels = [grpc.aio.insecure_channel(address, options=own) for _ in range(20)]
     latencies: list[float] = []
@@ -189,7 +189,7 @@ async def beats(address: str, process: psutil.Process, workers: int, seconds: fl
 
 
 async def register_at_once(address: str, workers: int) -> dict[str, float]:
-    """Seconds until the last of many workers that register at the same moment is in."""
+    """Seconds until all of many workers that register at the same time are registered."""
     own = [("grpc.use_local_subchannel_pool", 1)]
     channels = [grpc.aio.insecure_channel(address, options=own) for _ in range(20)]
 

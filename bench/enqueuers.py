@@ -1,7 +1,7 @@
 """Many clients that enqueue one task at a time, durably: `tasks` against the same table without triggers.
 
 Run `python bench/enqueuers.py [--clients 8,32,64] [--seconds 3] [--rounds 3]` in the project's environment;
-it prints one JSON object. A ratio belongs to one round, in which both tables had their turn.
+it prints one JSON object. Each ratio compares the two tables within one round.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ async def client(url: str, statement: str, ends: float) -> int:
 
 
 async def clients(url: str, statement: str, count: int, seconds: float) -> float:
-    """Enqueues a second."""
+    """The number of enqueues per second."""
     ends = time.monotonic() + seconds
     return sum(await asyncio.gather(*(client(url, statement, ends) for _ in range(count)))) / seconds
 
 
 @contextmanager
 def workers(url: str, count: int, queue: str) -> Iterator[None]:
-    """Worker processes that serve this queue."""
+    """Run worker processes that serve this queue."""
     command = [sys.executable, "-m", "shiftboss", "worker", "shiftboss_tasks:handlers", "--queue", queue]
     place = {"SHIFTBOSS_DATABASE_URL": url, "PYTHONPATH": str(HERE / "peers")}
     started = [

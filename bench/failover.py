@@ -1,4 +1,4 @@
-"""Fail over a PostgreSQL under load, many times, and count what was lost, done twice or left behind.
+"""Fail over PostgreSQL many times under load, and count tasks that were lost, repeated or left behind.
 
     bench/failover [--faults 20] [--asynchronous] [--nodes 3] [--rate 60] [--seed 1] [--json FILE]
 
@@ -93,7 +93,7 @@ class Load:
 
 
 class Campaign:
-    """One fault after the other. Each begins when the cluster is whole again."""
+    """Injects one fault after the other. Each starts when the cluster is healthy again."""
 
     def __init__(self, cluster: Cluster, load: Load) -> None:
         self._cluster, self._load = cluster, load
@@ -146,12 +146,12 @@ class Campaign:
         return lambda: node.signal(signal.SIGCONT)
 
     def _partition(self, node: Node) -> Callable[[], None]:
-        """Nobody reaches it."""
+        """Disconnect the node from everything."""
         self._cluster.net.cut(node.host)
         return lambda: self._cluster.net.heal(node.host)
 
     def _split(self, node: Node) -> Callable[[], None]:
-        """Clients reach it; etcd and the other nodes do not: a second primary, unless it steps down."""
+        """Disconnect the node from etcd and the other nodes, but not from clients."""
         others = [self._cluster.etcd, *(other.host for other in self._cluster.nodes if other is not node)]
         self._cluster.net.cut(node.host, *others)
         return lambda: self._cluster.net.heal(node.host, *others)
@@ -162,7 +162,7 @@ class Campaign:
 
 
 def verdict(cluster: Cluster, load: Load) -> dict[str, Any]:
-    """What was promised beside what is there, when everything has drained."""
+    """Compare what was acknowledged with what the database has after everything has drained."""
     primary = cluster.primary
     assert primary is not None
     rows = {str(id): status for id, status in primary.ask("SELECT id, status FROM tasks", "app")}
@@ -202,7 +202,7 @@ def broken(found: dict[str, Any], synchronous: bool) -> list[str]:
 
 
 def summary(faults: list[dict[str, Any]]) -> dict[str, Any]:
-    """By kind: how often, and the median and the longest of each time."""
+    """Per kind of fault: its number, and the median and maximum of each duration."""
     kinds: dict[str, Any] = {}
     for kind in dict.fromkeys(fault["kind"] for fault in faults):
         some = [fault for fault in faults if fault["kind"] == kind]

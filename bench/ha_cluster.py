@@ -1,4 +1,4 @@
-"""A PostgreSQL that fails over: Patroni, etcd, and HAProxy beside the clients, each on a host of its own."""
+"""A PostgreSQL cluster that fails over: Patroni, etcd and HAProxy, each on its own host."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Node:
         self._process = self.host.start(words, self.place / "log", user="postgres")
 
     def signal(self, number: signal.Signals) -> None:
-        """To Patroni, to PostgreSQL and to all of its processes at once, as when the machine stops."""
+        """Signal Patroni and all processes of PostgreSQL at once, as if the machine stopped."""
         told: set[int] = set()
         while new := self.host.pids() - told:  # those that were forked meanwhile
             for pid in new:
@@ -53,7 +53,7 @@ class Node:
             self._process.wait()
 
     def ask(self, query: str, database: str = "postgres") -> list[Any]:
-        """Through the server's socket, whatever becomes of its network; nothing if it does not answer."""
+        """Query the server over its socket, without the network. None if it does not respond."""
         target = f"host={self.place} port={PORT} user=postgres dbname={database} connect_timeout=2"
         try:
             with psycopg.connect(target, autocommit=True) as conn:
@@ -67,7 +67,7 @@ class Node:
 
 
 class Cluster:
-    """etcd, the nodes, and `client` with a HAProxy that leads to the primary."""
+    """etcd, the nodes, and the host `client` with a HAProxy that points to the primary."""
 
     def __init__(self, net: Network, place: Path, patroni: Path, nodes: int, synchronous: bool) -> None:
         self._place, self._patroni, self.synchronous, self.net = place, patroni, synchronous, net
@@ -146,14 +146,14 @@ class Cluster:
 
     @property
     def healthy(self) -> bool:
-        """One primary, which all others follow, one of them synchronously if that is asked for."""
+        """Whether there is one primary that all others follow, one of them synchronously if configured."""
         if sum(node.primary for node in self.nodes) != 1 or (primary := self.primary) is None:
             return False
         states = primary.ask("SELECT sync_state FROM pg_stat_replication WHERE state = 'streaming'")
         return len(states) == len(self.nodes) - 1 and (not self.synchronous or ("sync",) in states)
 
     def switch_over(self) -> None:
-        """By hand, to whichever node Patroni chooses."""
+        """Switch over to the node that Patroni chooses."""
         words = [
             self._patroni / "bin" / "patronictl",
             "-c",

@@ -1,6 +1,6 @@
 """The work of bench/failover: handlers for the fleet, and clients that enqueue.
 
-    python bench/ha_load.py RATE      enqueue until killed, and note what was acknowledged
+    python bench/ha_load.py RATE      enqueue until killed, and record what was acknowledged
 
 Each process appends lines to a file of its own in the directory that BENCH_NOTES names: what it was told
 about which task, and when.
@@ -31,7 +31,7 @@ SLOW = 0.05
 
 
 def note(kind: str, lines: list[dict[str, Any]]) -> None:
-    """Append, in one write: a line is whole or not there."""
+    """Append a line with one write, so that it is never written in part."""
     path = Path(os.environ["BENCH_NOTES"]) / f"{kind}.{os.environ['BENCH_WAY']}.{os.getpid()}"
     with path.open("ab", buffering=0) as file:
         file.write(b"".join(json.dumps(line | {"at": time.time()}).encode() + b"\n" for line in lines))
@@ -44,7 +44,7 @@ async def work(ctx: Context, seconds: float) -> str:
 
 
 class Noting(DatabaseSource):
-    """Notes which reports the database has taken."""
+    """Records which reports the database has accepted."""
 
     async def report(self, reports: Sequence[Report]) -> list[UUID]:
         stale = await deliver(self, reports)

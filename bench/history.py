@@ -1,4 +1,4 @@
-"""What finished tasks cost: the documented views beside many of them, and pruning beside a drain.
+"""Measure the cost of finished tasks: the documented views with a long history, and pruning during a drain.
 
 Run `python bench/history.py [--rows 10000000] [--workers 1000]` in the project's environment; it prints one
 JSON object.
@@ -48,7 +48,7 @@ Connection = psycopg.Connection[Any]
 
 
 def fill(conn: Connection, rows: int, workers: int, age: str) -> None:
-    """History without triggers, counted afterwards."""
+    """Insert a history without triggers, and count it afterwards."""
     conn.execute("SET session_replication_role = replica")
     for first in range(1, rows + 1, 500_000):
         last = min(first + 499_999, rows)
@@ -94,7 +94,7 @@ def drain(url: str, tasks: int) -> float:
 
 
 async def prune(url: str, seconds: float) -> tuple[int, float]:
-    """How many rows the pruner took away, and in how long."""
+    """The number of rows that the pruner deleted, and the seconds it took."""
     async with await Database.open(url) as db:
         pruner, began = Pruner(db, LeaderSettings(keep_tasks_days=7)), time.perf_counter()
         done = await asyncio.wait_for(pruner.prune(), seconds)
@@ -102,7 +102,7 @@ async def prune(url: str, seconds: float) -> tuple[int, float]:
 
 
 def beside(url: str, tasks: int) -> dict[str, float]:
-    """The rate of a drain while as many old tasks are pruned, and of the pruning."""
+    """The rates of a drain and of the pruning of as many old tasks at the same time."""
     with psycopg.connect(url, autocommit=True) as conn:
         fill(conn, tasks, 10, "20 days")
         conn.execute("SELECT shiftboss.retally()")

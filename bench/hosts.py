@@ -1,4 +1,4 @@
-"""A fleet on several hosts whose lines are cut and healed at random, for as long as you like.
+"""Run a fleet on several hosts whose networks are cut and restored at random.
 
     python bench/hosts.py [--minutes 5] [--hosts 4] [--rate 4] [--seed 1]
 
@@ -28,7 +28,7 @@ BAD = Link(delay=0.05, loss=0.05)
 
 
 async def pour(db: Database, place: Site, rate: float, ids: list[str]) -> None:
-    """Enqueue at that rate until cancelled."""
+    """Enqueue at this rate until cancelled."""
     while True:
         name = f"t{len(ids)}"
         params = {"ticks": str(place.place / f"{name}.ticks"), "seconds": round(random.uniform(0.1, 6), 1)}
@@ -38,7 +38,7 @@ async def pour(db: Database, place: Site, rate: float, ids: list[str]) -> None:
 
 
 async def disturb(place: Site, hosts: list[Host], until: float) -> Counter[str]:
-    """Cut one host, or half of them, for a moment or for longer than a lease, and heal them."""
+    """Disconnect one host, or half of them, briefly or for longer than a lease, and reconnect them."""
     done: Counter[str] = Counter()
     while time.monotonic() < until:
         await asyncio.sleep(random.uniform(1, 6))
@@ -55,7 +55,7 @@ async def disturb(place: Site, hosts: list[Host], until: float) -> Counter[str]:
 
 
 async def drained(db: Database, seconds: float = 120.0) -> int:
-    """What is left after that time; 0 as soon as nothing is."""
+    """Wait until no task is left, or for this time. Returns the number of unfinished tasks."""
     query = "SELECT count(*) AS n FROM tasks WHERE status IN ('Queued', 'In Progress')"
     deadline = time.monotonic() + seconds
     while True:

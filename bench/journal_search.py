@@ -40,7 +40,7 @@ def texts(count: int, seed: int) -> list[str]:
 
 
 async def fill(db: Database, count: int, users: int) -> float:
-    """Entries and their vectors by COPY; the seconds that the vectors took, index included."""
+    """Insert entries and vectors by COPY. Returns the seconds for the vectors, including the index."""
     await db.execute(
         "INSERT INTO journal.users (id) SELECT 'user' || n FROM generate_series(0, %s) n", [users - 1]
     )

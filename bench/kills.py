@@ -41,7 +41,7 @@ async def agent(ctx: Context, steps: int, port: int) -> int:
 
 
 async def call(ctx: Context, port: int, n: int) -> int:
-    """One paid call, whose answer is shown to the reader of the stream."""
+    """One paid call, whose answer is emitted to the stream."""
     answer = await ask(port, f"{ctx.id}/call {n}")
     await ctx.emit(n)
     return answer
@@ -89,7 +89,7 @@ class Provider:
 
 
 async def storm(url: str, kills: int, steps: int, tasks: int, data: Path) -> dict[str, Any]:
-    """Run tasks to their end under fire; what was counted."""
+    """Run tasks while the worker is killed again and again. Returns the counts."""
     began, provider = time.monotonic(), Provider(chance=0.1)
     server = await asyncio.start_server(provider.serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
@@ -130,7 +130,7 @@ async def storm(url: str, kills: int, steps: int, tasks: int, data: Path) -> dic
 
 
 async def read(db: Database, id: Any) -> list[Any]:
-    """What a reader has in the end who reconnects all the time and discards what is taken back."""
+    """The text of a reader that reconnects all the time and discards withdrawn parts."""
     kept: dict[int, Any] = {}
     last, over = 0, False
     while not over:
@@ -202,7 +202,7 @@ async def main() -> int:
 
 
 async def campaign(url: str, kills: int, steps: int, data: Path) -> dict[str, Any]:
-    """Storms until there were enough kills: a task survives some 10 of them before it is done."""
+    """Repeat until there were enough kills. A task survives about 10 of them."""
     total: Counter[str] = Counter()
     while total["kills"] < kills:
         total.update(await storm(url, kills - total["kills"], steps, 4, data))

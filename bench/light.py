@@ -1,4 +1,4 @@
-"""What Shiftboss weighs: starting, importing, idling, and an admin service that is asked again and again."""
+"""Measure the footprint of Shiftboss: start, import, an idle worker, and an admin service under requests."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def admin(bench: Bench, system: System, requests: int = REQUESTS) -> Figures:
 
 
 def ask_for_all(port: int, requests: int) -> None:
-    """Each path in turn. An error would cost less memory than an answer, so it ends the run."""
+    """Request each path in turn. An error response needs less memory, so it ends the run."""
     for n in range(requests):
         path = PATHS[n % len(PATHS)]
         if ask(port, path) is None:
@@ -84,7 +84,7 @@ def ask(port: int, path: str) -> Any:
 
 
 def coordinator(scale: float) -> Figures:
-    """What bench/coordinator.py finds: no-op tasks over gRPC, beats, many that register at once."""
+    """The results of bench/coordinator.py: no-op tasks over gRPC, heartbeats, registrations."""
     sizes = [
         "--tasks",
         str(round(30_000 * scale)),

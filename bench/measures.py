@@ -1,4 +1,4 @@
-"""What is measured. Each function measures one system once and returns figures by name."""
+"""The measurements. Each function measures one system once and returns figures by name."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Bench:
     templates: set[str] = field(default_factory=set)
 
     def place(self, system: System) -> str:
-        """An empty store for this system; its tables come from a template that is made once."""
+        """Create an empty store for this system, copied from a template."""
         if system.store == "redis":
             system.call("reset", self.servers.redis)
             return self.servers.redis
@@ -48,7 +48,7 @@ class Bench:
             (SHIFTBOSS if system.ours else system).call("enqueue-bulk", url, n=count)
 
     def settle(self, system: System, url: str) -> None:
-        """The same start for everybody: fresh statistics, nothing left to write."""
+        """Give all systems the same start: fresh statistics and no pending writes."""
         if system.store == "postgres":
             with psycopg.connect(url, autocommit=True) as conn:
                 conn.execute("VACUUM (ANALYZE)")
@@ -56,7 +56,7 @@ class Bench:
 
 
 def until(condition: Callable[[], bool], what: str, step: float = 0.002, patience: float = PATIENCE) -> float:
-    """The moment at which the condition is true."""
+    """Wait until the condition is true. Returns that time."""
     deadline = time.perf_counter() + patience
     while not condition():
         if time.perf_counter() > deadline:
@@ -127,7 +127,7 @@ def ready(system: System, crew: Fleet, url: str) -> None:
 
 
 def latency(bench: Bench, system: System, load: float = 0.0, name: str = "busy") -> Figures:
-    """From just before the enqueue to the start of the handler; with `load` tasks a second beside it."""
+    """Time from just before the enqueue to the start of the handler, with `load` other tasks per second."""
     name = name if load else "idle"
     url = bench.place(system)
     with fleet(system, url) as crew:
@@ -163,7 +163,7 @@ FROM generate_series(1, %s::int) n"""
 
 
 def backlog(bench: Bench, system: System, waiting: int, finished: int = 0) -> Figures:
-    """The rate of the first tasks out of very many, or beside very many that are finished."""
+    """The drain rate with a large backlog, or with a large number of finished tasks."""
     url = bench.place(system)
     for at in range(0, finished, 1_000_000):
         with psycopg.connect(url, autocommit=True) as conn:
@@ -184,7 +184,7 @@ def backlog(bench: Bench, system: System, waiting: int, finished: int = 0) -> Fi
 
 @contextlib.contextmanager
 def open_transaction(url: str) -> Iterator[None]:
-    """Somebody else's transaction: as long as it is open, no dead row can be removed."""
+    """Keep a transaction of another session open, which prevents the removal of dead rows."""
     with psycopg.connect(url) as conn:
         conn.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         conn.execute("SELECT count(*) FROM pg_class")
@@ -192,7 +192,7 @@ def open_transaction(url: str) -> Iterator[None]:
 
 
 def held_open(bench: Bench, system: System, rounds: int) -> Figures:
-    """Rounds of 10,000 tasks while another transaction stays open all the time."""
+    """Drain rounds of 10,000 tasks while another transaction stays open."""
     url = bench.place(system)
     rates = []
     with open_transaction(url), fleet(system, url) as crew:
@@ -208,7 +208,7 @@ def held_open(bench: Bench, system: System, rounds: int) -> Figures:
 
 
 def progress_cost(bench: Bench, system: System) -> Figures:
-    """Drain in a worker of which 100 tasks report their progress 20 times a second each."""
+    """The drain rate of a worker in which 100 tasks report progress 20 times per second each."""
     url = bench.place(system)
     with fleet(system, url) as crew:
         ready(system, crew, url)
@@ -248,7 +248,7 @@ def killed(bench: Bench, system: System) -> Figures:
 
 
 def killed_peer(bench: Bench, system: System) -> Figures:
-    """From SIGKILL of one of two workers to the next run of its task; a minute stands for more."""
+    """From SIGKILL of one of two workers to the next run of its task; limited to a minute."""
     url = bench.place(system)
     with fleet(system, url, workers=2) as crew:
         ready(system, crew, url)
@@ -266,7 +266,7 @@ def killed_peer(bench: Bench, system: System) -> Figures:
 
 @contextlib.contextmanager
 def supervised(system: System, url: str) -> Iterator[None]:
-    """Two supervised workers; in the end the whole family is killed."""
+    """Run two supervised workers. All processes are killed at the end."""
     process = system.start("supervise", url)
     try:
         with psycopg.connect(url, autocommit=True) as conn:

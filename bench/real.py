@@ -1,4 +1,4 @@
-"""Tasks that do something: they wait, compute, carry a payload, fail, have keys and parents.
+"""Measure tasks that do real work: they wait, compute, carry payloads, fail, and have keys and parents.
 
 Part of `bench/run`. Rates are tasks a second from the moment at which a tenth was run until all are finished.
 """
@@ -30,7 +30,7 @@ SELECT 'noop', '{{"sent": 0}}', ARRAY(
 
 
 def seeded(bench: Bench, system: System, fill: Callable[[psycopg.Connection], None], count: int) -> float:
-    """Tasks a second of one worker process, for tasks that SQL has made."""
+    """The rate of one worker process, for tasks inserted by SQL."""
     url = bench.place(system)
     with psycopg.connect(url, autocommit=True) as conn:
         fill(conn)
@@ -41,19 +41,19 @@ def seeded(bench: Bench, system: System, fill: Callable[[psycopg.Connection], No
 
 
 def io(bench: Bench, system: System) -> Figures:
-    """5 ms of waiting in each task."""
+    """Tasks that wait for 5 ms."""
     return {"real_io": carried(bench, system, system.drain // 4, {"BENCH_PAUSE": str(IO_SECONDS)})}
 
 
 def payloads(bench: Bench, system: System) -> Figures:
-    """1 kB and 64 kB in each task."""
+    """Tasks with payloads of 1 kB and 64 kB."""
     small = carried(bench, system, system.drain // 3, {"BENCH_BLOB": "1024"})
     large = carried(bench, system, max(system.drain // 40, 500), {"BENCH_BLOB": "65536"})
     return {"real_1k": small, "real_64k": large}
 
 
 def carried(bench: Bench, system: System, count: int, env: dict[str, str]) -> float:
-    """The system's own enqueue and its own worker, both with this environment."""
+    """The rate of the system's own enqueue and worker, both with this environment."""
     url = bench.place(system)
     with environment(env):
         system.call("enqueue-bulk", url, n=count)
@@ -65,7 +65,7 @@ def carried(bench: Bench, system: System, count: int, env: dict[str, str]) -> fl
 
 @contextmanager
 def environment(env: dict[str, str]) -> Iterator[None]:
-    """Variables for the processes that are started meanwhile."""
+    """Set environment variables for processes that are started in this block."""
     before = {name: os.environ.get(name) for name in env}
     os.environ.update(env)
     try:
@@ -76,19 +76,19 @@ def environment(env: dict[str, str]) -> Iterator[None]:
 
 
 def retries(bench: Bench, system: System) -> Figures:
-    """Every task fails once."""
+    """Tasks that fail once."""
     count = system.drain // 4
     return {"real_retry": seeded(bench, system, lambda conn: _run(conn, FLAKY, n=count), count)}
 
 
 def keys(bench: Bench, system: System) -> Figures:
-    """At most one task of each of 10,000 keys at a time."""
+    """Tasks with 10,000 keys, one running task per key."""
     count = system.drain // 2
     return {"real_keys": seeded(bench, system, lambda conn: _run(conn, KEYED, n=count), count)}
 
 
 def edges(bench: Bench, system: System, total: int) -> Figures:
-    """`total` dependencies: each child waits for ten parents."""
+    """Tasks with `total` dependencies, ten parents per child."""
     children = total // PARENTS
     roots = max(children // 10, PARENTS)
 
@@ -100,7 +100,7 @@ def edges(bench: Bench, system: System, total: int) -> Figures:
 
 
 def compute(bench: Bench, system: System) -> Figures:
-    """5 ms of CPU in child processes: how much of all processors the tasks themselves get."""
+    """Tasks with 5 ms of CPU time in child processes: the share of all processors that they get."""
     count = max(200, system.drain // 60)
     url = bench.place(system)
     with psycopg.connect(url, autocommit=True) as conn:

@@ -1,4 +1,4 @@
-"""From one result file: the table with targets in Markdown, and the charts."""
+"""Generate the Markdown table with targets, and the charts, from a result file."""
 
 from __future__ import annotations
 

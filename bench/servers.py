@@ -1,4 +1,4 @@
-"""One PostgreSQL with durable settings and one Redis-compatible server, for all systems alike."""
+"""One PostgreSQL with durable settings and one Redis-compatible server, which all systems share."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Servers:
     redis_version: str
 
     def fresh(self, name: str, template: str = "template1") -> str:
-        """A new database of that name; a former one of the same name is gone."""
+        """Create a database of this name, replacing an existing one."""
         with psycopg.connect(self.postgres, autocommit=True) as conn:
             conn.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
             conn.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
@@ -35,7 +35,7 @@ class Servers:
         return urlunsplit(urlsplit(self.postgres)._replace(path=f"/{name}"))
 
     def postgres_cpu(self) -> float:
-        """CPU seconds of all server processes so far; those that have ended are counted by their parent."""
+        """CPU seconds of all server processes so far, including those that have exited."""
         processes = [self.postmaster, *self.postmaster.children(recursive=True)]
         return sum(cpu_seconds(process) for process in processes)
 
@@ -56,7 +56,7 @@ def running() -> Iterator[Servers]:
 
 
 def cpu_seconds(process: psutil.Process) -> float:
-    """CPU seconds of a process and of its children that have ended; 0 for one that is gone."""
+    """CPU seconds of a process and its exited children, or 0 if it has exited."""
     try:
         times = process.cpu_times()
     except psutil.NoSuchProcess:

@@ -1,4 +1,4 @@
-"""Ten thousand workers and a hundred million tasks a day against the real SQL of one PostgreSQL.
+"""Simulate ten thousand workers and a hundred million tasks per day on the real SQL of one PostgreSQL.
 
     python bench/simulate.py [--minutes 5] [--workers 10000] [--per-day 100000000] [--share 1.0] [--json FILE]
 
@@ -53,7 +53,7 @@ SELECT pg_table_size('public.tasks') AS heap, pg_indexes_size('public.tasks') AS
 
 
 class Clock:
-    """How long calls took, by name."""
+    """Records the duration of calls by name."""
 
     def __init__(self) -> None:
         self._seconds: dict[str, list[float]] = defaultdict(list)
@@ -79,7 +79,7 @@ class Clock:
 
 
 class Simulation:
-    """The fleet: who is free, who runs what until when, and who is silent."""
+    """The simulated fleet: free workers, running tasks with their end, and silent workers."""
 
     def __init__(self, db: Database, workers: int, rate: float) -> None:
         self._db, self._rate = db, rate
@@ -94,7 +94,7 @@ class Simulation:
         self.lag = 0.0
 
     async def every(self, step: Callable[[int], Awaitable[None]], seconds: float = TICK) -> None:
-        """Call `step` with its number at a steady pace; note how far behind it gets."""
+        """Call `step` with its number at a steady pace; record how late it gets."""
         began, number = time.monotonic(), 0
         while True:
             await step(number)
@@ -146,14 +146,14 @@ class Simulation:
         await self.clock.time("beat", len(beats), self._fleet.beats(beats))
 
     def silence(self, count: int) -> list[str]:
-        """So many busy workers vanish."""
+        """Silence this many busy workers."""
         gone = random.sample(sorted(self._leases), min(count, len(self._leases)))
         self.silent |= set(gone)
         return gone
 
 
 async def detection(db: Database, gone: list[str]) -> dict[str, float]:
-    """Seconds until the workers are known to be lost and their tasks are back."""
+    """Seconds until the workers are detected as lost and their tasks are back in the queue."""
     began, found = time.monotonic(), list[float]()
     query = "SELECT count(*) AS n FROM tasks WHERE status = 'In Progress' AND worker_id = ANY (%s)"
     while len(found) < len(gone) and time.monotonic() < began + 4 * LEASE:
@@ -171,7 +171,7 @@ async def detection(db: Database, gone: list[str]) -> dict[str, float]:
 
 
 async def ceiling(call: Callable[[int], Awaitable[int]], clients: int) -> float:
-    """How much `call` gets done in a second by so many clients at once."""
+    """The rate of `call` with this many concurrent clients."""
     done, end = 0, time.monotonic() + PROBE
 
     async def client(number: int) -> None:
@@ -185,7 +185,7 @@ async def ceiling(call: Callable[[int], Awaitable[int]], clients: int) -> float:
 
 
 async def ceilings(db: Database) -> dict[str, float]:
-    """Each call by itself, as fast as it goes: 8 clients ask for one thing each, or 2 for many."""
+    """The maximum rate of each call alone: 8 clients with single calls, or 2 with batches."""
     fleet: Fleet = db.family(Fleet)
 
     async def beat(number: int) -> int:

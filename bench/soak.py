@@ -1,4 +1,4 @@
-"""Ten hours in ten minutes: a full load with pruning on, from the first to the last minute.
+"""Run a full load with pruning for ten minutes, and compare the last minutes with the first.
 
 Part of `bench/run`. `python bench/soak.py [--seconds 600] [--held]` does it alone and prints a row per
 interval: tasks a second, pick-up, megabytes of table and indexes, dead rows, memory of the worker.
@@ -35,11 +35,11 @@ KEPT_SECONDS = 15.0
 
 
 class Stop(threading.Event):
-    """Ends the threads beside the worker."""
+    """Tells the other threads to end."""
 
 
 def feed(url: str, stop: Stop, total: Any, sent: list[int]) -> None:
-    """Keep a backlog, so that the worker is never idle."""
+    """Keep a backlog so that the worker is never idle."""
     with psycopg.connect(url, autocommit=True) as conn:
         while not stop.wait(0.02):
             missing = BACKLOG - (sent[0] - total())
@@ -49,7 +49,7 @@ def feed(url: str, stop: Stop, total: Any, sent: list[int]) -> None:
 
 
 def prune(url: str, stop: Stop) -> None:
-    """The leader's pruner, with a history of seconds instead of days."""
+    """Run the leader's pruner with a history of seconds instead of days."""
 
     async def run() -> None:
         settings = LeaderSettings(keep_tasks_days=KEPT_SECONDS / 86_400)
@@ -81,7 +81,7 @@ def watch(url: str, crew: Fleet, seconds: float) -> list[dict[str, float]]:
 
 
 def run(url: str, system: System, seconds: float, held: bool) -> list[dict[str, float]]:
-    """The rows of a soak; with `held`, those beside a reader's transaction and two of the time after it."""
+    """The rows of a soak. With `held`, a reader keeps a transaction open until the last two rows."""
     stop = Stop()
     with fleet(system, url) as crew:
         ready(system, crew, url)
@@ -106,7 +106,7 @@ def run(url: str, system: System, seconds: float, held: bool) -> list[dict[str, 
 
 
 def measure(bench: Bench, system: System, seconds: float, held: bool = False) -> Figures:
-    """The last intervals : the first ones. The very first is left out: the table is still filling."""
+    """The ratio of the last intervals to the first ones. Omits the very first, while the table fills."""
     rows = run(bench.place(system), system, seconds, held)
     name = "soak_held" if held else "soak"
     steady, after = (rows[:INTERVALS], rows[INTERVALS:]) if held else (rows, [])

@@ -1,4 +1,4 @@
-"""Steps per second of one process, and what sleeping tasks cost; DBOS and absurd-sdk in the same run.
+"""Measure steps per second of one process and the cost of sleeping tasks, beside DBOS and absurd-sdk.
 
     python bench/steps.py [--steps 1000] [--tasks 50] [--sleeping 1000000] [--peers dbos,absurd]
 
@@ -64,7 +64,7 @@ async def nap(ctx: Context) -> None:
 
 
 async def naps(db: Database) -> dict[str, float]:
-    """What it takes to put a task to sleep, and the room that it needs while it sleeps."""
+    """The cost of putting a task to sleep, and its size while it sleeps."""
     await db.execute("TRUNCATE tasks, shiftboss.steps")
     before = await size(db)
     await db.tasks.enqueue([NewTask(task_type="nap")] * NAPS)
@@ -81,7 +81,7 @@ async def size(db: Database) -> int:
 
 
 async def work(db: Database, task_type: str, concurrency: int, done: str, enough: int) -> None:
-    """A worker of this process, until a query counts enough."""
+    """Run a worker in this process until a query returns the expected count."""
     member = Member(id="bench", capabilities=Capabilities(task_types=[task_type]))
     async with Worker(DatabaseSource(db), handlers, member, WorkerSettings(concurrency=concurrency), db=db):
         while (await db.fetch(done))[0]["n"] < enough:  # noqa: ASYNC110  # the database says when
@@ -89,7 +89,7 @@ async def work(db: Database, task_type: str, concurrency: int, done: str, enough
 
 
 async def rate(db: Database, tasks: int, count: int) -> float:
-    """Steps per second, from the first to the last that is durable."""
+    """Steps per second, from the first to the last stored step."""
     await db.execute("TRUNCATE tasks, shiftboss.steps")
     new = NewTask(task_type="steps", params={"count": count})
     await db.tasks.enqueue([new] * tasks)
@@ -101,7 +101,7 @@ async def rate(db: Database, tasks: int, count: int) -> float:
 
 
 async def claims(db: Database, sleeping: int, batches: int = 40) -> dict[str, float]:
-    """Claims of 50 per second with nothing else, and with that many sleeping tasks."""
+    """Claims of 50 tasks per second, without and with this many sleeping tasks."""
     found = {}
     await db.execute("TRUNCATE tasks, shiftboss.steps")
     await db.workers.register(Member(id="claimer"))
@@ -123,7 +123,7 @@ async def claims(db: Database, sleeping: int, batches: int = 40) -> dict[str, fl
 
 
 def peer(name: str, url: str, tasks: int, count: int) -> dict[str, Any]:
-    """What a peer's own driver measured; an error in words if it cannot be installed."""
+    """The figures of a peer's driver, or an error text if it cannot be installed."""
     environment = PEERS / ".venvs" / name
     if not environment.exists():
         subprocess.run([sys.executable, "-m", "venv", environment], check=True)

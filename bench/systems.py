@@ -1,4 +1,4 @@
-"""The systems that are compared: where each lives, how it is driven, and how much work it gets."""
+"""The compared systems: their server, their driver, and how many tasks each gets."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SLOTS = 8
 
 @dataclass(frozen=True, kw_only=True)
 class System:
-    """One system. `drain` is the number of tasks of a drain: a few seconds' work at its speed."""
+    """One system. `drain` is the number of tasks of a drain, which takes a few seconds."""
 
     name: str
     label: str
@@ -103,7 +103,7 @@ SHIFTBOSS = next(system for system in SYSTEMS if system.name == "shiftboss")
 
 
 class Counter:
-    """The other side of the drivers' tally: how many tasks all workers have run."""
+    """Reads how many tasks all workers have run, as counted by the drivers."""
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / "tally"
@@ -145,7 +145,7 @@ class Fleet:
 
 @contextmanager
 def fleet(system: System, url: str, workers: int = 1) -> Iterator[Fleet]:
-    """Workers that run until the end of the block, then are killed: nothing of them is needed any more."""
+    """Run workers until the end of the block, then kill them."""
     with tempfile.TemporaryDirectory(prefix="shiftboss-tally-") as directory:
         counter = Counter(Path(directory))
         env = {"BENCH_TALLY": str(counter.path)}

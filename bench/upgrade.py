@@ -1,4 +1,4 @@
-"""A database of 0.1.0 with many tasks is migrated while a worker of 0.1.0 runs; then both versions work.
+"""Migrate a database of 0.1.0 with many tasks while a worker of 0.1.0 runs, then run both versions.
 
     python -m bench.upgrade --rows 10000000      # how long tables are locked, and whether anything is lost
 
@@ -56,7 +56,7 @@ WRITE = "UPDATE public.tasks SET updated_at = now() WHERE id = '00000000-0000-00
 
 
 class Probe(threading.Thread):
-    """Calls claim for a worker that has nothing to do, and remembers the longest call."""
+    """Calls claim for a worker that has nothing to do, and records the longest call."""
 
     def __init__(self, url: str) -> None:
         super().__init__(daemon=True)
@@ -132,7 +132,7 @@ def enqueue(url: str, first: int, count: int) -> None:
 
 
 def ran(url: str, version: str, least: int) -> bool:
-    """Whether this version has run a task with such a number or a higher one."""
+    """Whether this version has run a task with this number or a higher one."""
     return bool(one(url, "SELECT EXISTS (SELECT FROM ledger WHERE version = %s AND n >= %s)", version, least))
 
 
@@ -189,7 +189,7 @@ def upgrade(place: Path, url: str, rows: int) -> dict[str, Any]:
 
 
 def migrate_beside(url: str, new: Path, env: dict[str, str]) -> dict[str, Any]:
-    """Migrate while tasks are enqueued and run; the longest that a claim and a write took."""
+    """Migrate while tasks are enqueued and run. Returns the longest claim and the longest write."""
     probe = Probe(url)
     probe.start()
     began = time.monotonic()

@@ -1,4 +1,4 @@
-"""Vectorizers measured: write rate beside COPY, how full the provider is kept, memory, the trigger's cost.
+"""Measure vectorizers: write rate compared with COPY, use of the provider, memory, cost of the trigger.
 
 PYTHONPATH=src python bench/vectorizer.py [write copy busy memory trigger count] [--rows N]
 """
@@ -32,7 +32,7 @@ Figures = dict[str, Any]
 
 
 class Provider:
-    """Made-up vectors after a fixed latency; knows how many of its places were taken over time."""
+    """Returns generated vectors after a fixed latency, and records how many of its places were in use."""
 
     def __init__(self, latency: float = 0.0) -> None:
         self.latency = latency
@@ -82,14 +82,14 @@ async def run(db: Database, id: int, provider: Provider) -> float:
 
 
 async def write(db: Database, rows: int) -> Figures:
-    """Zero latency: how many embeddings a second get into the target table."""
+    """Embeddings per second that reach the target table, with a provider without latency."""
     await source(db, rows)
     seconds = await run(db, await vectorizer(db, batch_size=512), Provider())
     return {"embeddings_per_second": round(rows / seconds), "seconds": round(seconds, 2)}
 
 
 async def copy(db: Database, rows: int) -> Figures:
-    """The same rows by binary COPY and nothing else: the ceiling."""
+    """The upper limit: the same rows by binary COPY alone."""
     await source(db, rows)
     await vectorizer(db, enqueue_existing=False)
     texts = [row["body"].encode() for row in await db.fetch("SELECT body FROM public.doc ORDER BY id")]
@@ -113,7 +113,7 @@ async def copy(db: Database, rows: int) -> Figures:
 
 
 async def busy(db: Database, rows: int) -> Figures:
-    """100 ms latency: the share of the provider's places that were taken."""
+    """The share of the provider's places that were in use, with a latency of 100 ms."""
     await source(db, rows)
     concurrency, provider = 8, Provider(0.1)
     id = await vectorizer(db, batch_size=32, concurrency=concurrency)
@@ -127,7 +127,7 @@ async def busy(db: Database, rows: int) -> Figures:
 
 
 async def memory(db: Database, rows: int) -> Figures:
-    """Peak memory of this process while it works through few rows and through many."""
+    """Peak memory of this process with few rows and with many."""
     peaks = {}
     for count in (10_000, rows):
         await source(db, count)

@@ -1,4 +1,4 @@
-"""Two vectorizers through SIGKILLs and a hostile provider, then a check of every row.
+"""Run two vectorizers with SIGKILLs and a faulty provider, then check every row.
 
 PYTHONPATH=src:. python bench/vectorizer_chaos.py [--rows 20000] [--kills 10] [--seed 1]
 """

@@ -1,4 +1,4 @@
-"""Our vectorizer worker beside pgai's, on one provider stand-in: rows per second, requests, memory.
+"""Compare our vectorizer worker with that of pgai: rows per second, requests, memory.
 
     python -m venv pgai && pgai/bin/pip install "pgai[vectorizer-worker]"
     PYTHONPATH=src:. python bench/vectorizer_pgai.py --pgai pgai/bin/pgai [--rows 5000] [--latency 0.05]
@@ -46,7 +46,7 @@ COUNT = "SELECT count(*) FROM public.doc_embedding_store"
 
 
 async def measure(url: str, create: str, command: list[str], rows: int, latency: float) -> dict[str, Any]:
-    """Fill the table, let the worker empty its queue, count."""
+    """Fill the table, run the worker until its queue is empty, and count."""
     async with serving(Provider(latency)) as provider:
         given = {"model": MODEL, "dimensions": DIMENSIONS, "url": f"{provider.url}/v1"}
         with psycopg.connect(url, autocommit=True) as conn:

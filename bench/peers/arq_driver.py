@@ -24,7 +24,7 @@ async def reset(url):
 
 
 async def put(redis, n, at_once=100):
-    """arq has no call for many; as many calls as its connections take run at once."""
+    """arq has no bulk call, so as many calls run concurrently as it has connections."""
     for at in range(0, n, at_once):
         await asyncio.gather(*(redis.enqueue_job("noop", 0) for _ in range(min(at_once, n - at))))
 

@@ -1,4 +1,4 @@
-"""What every driver shares: its command line, and the tally in which a worker counts what it ran.
+"""Code that all drivers share: the command line, and the file in which workers count the tasks they ran.
 
 Only the standard library: this module is imported in every peer's own environment.
 """
@@ -51,7 +51,7 @@ class Tally:
 
 
 def pace(rate: float, count: int, send: Callable[[int], Any]) -> None:
-    """Call `send(now)` `count` times, evenly, `rate` times a second."""
+    """Call `send(now)` `count` times, evenly spaced, `rate` times per second."""
     start = time.monotonic()
     for n in range(count):
         time.sleep(max(0.0, start + n / rate - time.monotonic()))
@@ -66,7 +66,7 @@ async def pace_async(rate: float, count: int, send: Callable[[int], Awaitable[An
 
 
 def _word() -> int:
-    """What a probe carries: the time, or what the environment says instead."""
+    """The argument of a probe: the time, or the value from the environment."""
     return int(os.environ.get("BENCH_SENT") or time.monotonic_ns())
 
 
@@ -85,7 +85,7 @@ async def timed_async(work: Awaitable[Any]) -> dict[str, float]:
 async def clients_async(
     count: int, seconds: float, enqueue: Callable[[], Awaitable[Any]]
 ) -> dict[str, float]:
-    """Enqueues a second by so many clients at once, each with one after the other."""
+    """Enqueues per second by this many concurrent clients, each enqueuing one task at a time."""
     ends = time.monotonic() + seconds
 
     async def client() -> int:
@@ -102,7 +102,7 @@ TICK = 0.02
 
 
 def main(driver: ModuleType | Any, argv: Sequence[str] | None = None) -> None:
-    """Run one verb: a function of the driver, maybe async, that returns figures or None."""
+    """Run one function of the driver, async or not, which returns figures or None."""
     parser = argparse.ArgumentParser()
     parser.add_argument("verb")
     parser.add_argument("--url", required=True)

@@ -1,4 +1,4 @@
-"""Steps per second of DBOS: one workflow, then many at once; what a sleeping one costs.
+"""Steps per second of DBOS: one workflow, then many at once; cost of a sleeping one.
 
 Arguments: url, workflows, steps, sleeping workflows.
 """
@@ -47,7 +47,7 @@ async def rate(workflows: int, steps: int) -> float:
 
 
 async def naps() -> dict[str, float]:
-    """Room in the database, and in this process, which holds every sleeping workflow."""
+    """Bytes per sleeping workflow in the database and in this process, which holds all of them."""
     before, memory = size(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for _ in range(sleeping):
         await DBOS.start_workflow_async(nap)

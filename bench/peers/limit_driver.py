@@ -1,4 +1,4 @@
-"""The limit: the same SQL work with nothing around it. One plain connection, no handlers, no event loop.
+"""The limit: only the SQL calls, on one plain connection, without handlers or an event loop.
 
 Enqueue goes into a twin of our table: the same columns and indexes, no triggers.
 """
@@ -58,7 +58,7 @@ def load(url, n, rate):
 
 
 def work(url):
-    """Batches for as long as there are any, then the next notification, or half a second."""
+    """Process batches until there are none, then wait for a notification or half a second."""
     tally = Tally()
     with psycopg.connect(url, autocommit=True) as ear, psycopg.connect(url, autocommit=True) as conn:
         ear.execute("LISTEN shiftboss_tasks")

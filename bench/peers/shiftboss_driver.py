@@ -18,7 +18,7 @@ CONCURRENCY = int(os.environ.get("BENCH_CONCURRENCY") or 500)
 
 
 async def reset(url):
-    """A template: each database that is copied from it becomes a fleet of its own."""
+    """Clear the identity of a template, so that each copy becomes a separate fleet."""
     await migrate(url)
     async with await Database.open(url) as db:
         await db.execute("DELETE FROM shiftboss.installation")
@@ -36,7 +36,7 @@ async def enqueue_bulk(url, n):
 
 
 async def put(db, n, size=5000):
-    """In transactions of the same size as the peers'."""
+    """Enqueue in transactions of the same size as those of the peers."""
     for at in range(0, n, size):
         await db.tasks.copy(tasks(min(size, n - at)))
 
@@ -78,7 +78,7 @@ async def load(url, n, rate):
 
 
 async def report(url, n, rate):
-    """Tasks that report progress `rate` times a second for as long as they may."""
+    """Run tasks that report progress `rate` times per second until they are stopped."""
     async with await Database.open(url) as db:
         await db.tasks.enqueue(
             [NewTask(task_type="report", params={"rate": rate}, priority=10) for _ in range(n)]

@@ -23,7 +23,7 @@ async def noop(sent: int, blob: str = "") -> None:
 
 @handlers.task("flaky", max_attempts=3)
 async def flaky(ctx: Context) -> None:
-    """Fails the first time, is tried again at once."""
+    """Fails at its first attempt and is retried immediately."""
     if ctx.attempt == 1:
         raise Retry("once more", after=0)
     tally.hit(0)
