@@ -1,4 +1,4 @@
-"""A line to the database that is cut in the middle of an answer."""
+"""A connection to the database that is cut in the middle of a response."""
 
 from __future__ import annotations
 

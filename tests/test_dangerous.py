@@ -1,4 +1,4 @@
-"""Things that turn data into code, or a small file into a large one, are nowhere in the package."""
+"""The package uses nothing that turns data into code or a small file into a large one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dead-link check finds what is dead and lets live what lives."""
+"""The check for dead links reports dead links only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks that say a secret wherever a task can say something; importable by child processes."""
+"""Tasks that put a secret into everything a task can write; importable by child processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Encrypted payloads: nothing that a task carries is found in a dump, in kept reports or in the worker's log."""
+"""Encrypted payloads: no clear text of a task is in a dump, in stored reports or in the worker's log."""
 
 from __future__ import annotations
 

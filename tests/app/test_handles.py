@@ -1,4 +1,4 @@
-"""Handles: from an id alone, waited for, followed, cancelled, retried; async and sync."""
+"""Handles created from an ID: waited for, followed, cancelled and retried, async and blocking."""
 
 from __future__ import annotations
 

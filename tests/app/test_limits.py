@@ -1,4 +1,4 @@
-"""Limits in code: workers bring them, an operator's win, and `why` names a command that helps as printed."""
+"""Limits in code: workers store them, those of an operator override them, and `why` prints a working command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mistakes that everybody makes once: each is an error that says what to change."""
+"""Common mistakes: each raises an error that says what to change."""
 
 from __future__ import annotations
 

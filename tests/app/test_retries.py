@@ -1,4 +1,4 @@
-"""Retry rules in code: which errors, how often, after what pause; and what a handler raises to decide itself."""
+"""Retry rules in code: which errors, how often, after what delay, and the exceptions that override them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arguments as JSON Schema: workers publish it, and everything but plain SQL is checked against it."""
+"""Argument schemas: workers publish them, and every client except plain SQL is checked against them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Terms of tasks that only the database sees, tasks that are gone, and poolers before an app's own URL."""
+"""Options that only the database checks, deleted tasks, and poolers in front of an app's own URL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kit's assertions, its schedules, its blocking form, and the pytest plugin in a project of its own."""
+"""The kit's assertions, its schedules, its blocking form, and the pytest plugin in a separate project."""
 
 from __future__ import annotations
 

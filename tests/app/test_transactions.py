@@ -1,4 +1,4 @@
-"""Enqueue in the caller's own transaction: what rolls back was never enqueued."""
+"""Enqueue in the caller's transaction: after a rollback, the task does not exist."""
 
 from __future__ import annotations
 

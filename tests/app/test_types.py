@@ -1,4 +1,4 @@
-"""What a type checker makes of the public API: it must see arguments and results through decorators and handles."""
+"""Type checkers see arguments and results of the public API through decorators and handles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Uniqueness in code: a key of the arguments, for a period, and debounced tasks that keep the newest arguments."""
+"""Deduplication in code: by a key of the arguments, for a period, and debounced."""
 
 from __future__ import annotations
 

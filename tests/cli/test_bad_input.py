@@ -1,4 +1,4 @@
-"""Whatever is typed, the answer is a line that says what is wrong, never a traceback."""
+"""Invalid input on the command line gives a one-line error, never a traceback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every finding of the doctor, by making its cause real where that can be done."""
+"""Every finding of the doctor, with its real cause where possible."""
 
 from __future__ import annotations
 

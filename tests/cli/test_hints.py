@@ -1,4 +1,4 @@
-"""A fleet with everything wrong: the doctor says what, since when, and every command that it prints works."""
+"""The doctor reports every problem of a broken fleet, and every command that it prints works."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`shiftboss logs`: what a task has logged, and what it logs while one looks."""
+"""`shiftboss logs`: stored lines of a task, and new ones while it runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands of the admin room: tokens, runs and the bind, each on the audit log."""
+"""Commands for tokens, runs and the bind address, each recorded in the audit log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A connection that is cut in the middle of an answer: a write is neither reported without being made, nor refused for good."""
+"""A connection that is cut in the middle of a response: no write is reported but not made, or refused permanently."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The embedded server under rough handling. Every test has a server of its own, in its own directory."""
+"""The embedded server when processes crash, race or misuse it. Each test has a server in its own directory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The embedded server on a disk that is full: it says so, loses nothing, and goes on when there is room."""
+"""The embedded server on a full disk: it reports it, loses nothing, and continues when there is space."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The health table and its API: who may write what, and in which order."""
+"""The health table and its API: which component may write which state, and in which order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a URL connects with."""
+"""How connection URLs with several hosts are used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A restored database is recognised as a copy, and nothing runs on it before somebody says what it is."""
+"""A restored database is recognised as a copy, and no process runs on it until it is adopted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names that are attacks stay names: of roles, queues, types, workers, events; tables are in the vectorizer's tests."""
+"""SQL injection by names of roles, queues, types, workers and events; for tables, see the vectorizer's tests."""
 
 from __future__ import annotations
 

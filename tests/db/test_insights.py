@@ -1,4 +1,4 @@
-"""The read model: lists that are stable while rows arrive and quick beside many, reasons, figures."""
+"""The read model: stable and fast lists, reasons and figures."""
 
 from __future__ import annotations
 

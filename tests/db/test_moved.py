@@ -1,4 +1,4 @@
-"""A killed embedded server whose port somebody took comes back on another: whoever had its URL follows."""
+"""A killed embedded server whose port was taken restarts on another one, and clients follow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings of the role or the database change no result, and neither does a transaction pooler nobody told us of."""
+"""Settings of the role or the database, and an unannounced transaction pooler, change no result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The real schema on a database that already holds older tables with rows: the documented columns only."""
+"""Migration of a database that already has older tables with rows, with only the documented columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every function and table, from the catalog, by a real login of each kind of role: nobody gets more than its kind may."""
+"""Every function and table in the catalog, called by a real login of each kind of role."""
 
 from __future__ import annotations
 

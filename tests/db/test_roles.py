@@ -1,4 +1,4 @@
-"""Each kind of role, by a real login: what it needs works, and everything else is refused."""
+"""Each kind of role with a real login: what it needs works, everything else is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The families without an event loop, used as document 004 uses them."""
+"""The database families without an event loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tokens are kept as hashes, end when revoked or past their time, and login codes work once."""
+"""Tokens are stored as hashes and end when revoked or expired; login codes work once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Alerts: announced once at their start and once at their end, signed, and retried until somebody hears."""
+"""Alerts: announced once when they start and once when they end, signed, and retried until delivered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One leader at a time, whatever happens to it; and what it does in office."""
+"""There is one leader at a time, and it performs its duties."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one lifecycle, tested once."""
+"""The lifecycle that all services share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The codec: what it seals opens again, with the right key only, and stays valid JSON and text."""
+"""The codec: encrypted values can be decrypted only with the right key, and stay valid JSON and text."""
 
 from __future__ import annotations
 

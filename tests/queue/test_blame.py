@@ -1,4 +1,4 @@
-"""Who pays when a worker is gone: the rules of shiftboss.judge, by every function that applies them."""
+"""Which task spends an attempt when a worker is gone: shiftboss.judge and every function that uses it."""
 
 from __future__ import annotations
 

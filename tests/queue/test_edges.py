@@ -1,4 +1,4 @@
-"""What is at the edge of the queue's rules: absurd terms, late reports, leases of their own, lanes and keys that vanish."""
+"""Edge cases of the queue: extreme options, late reports, task leases, deleted lanes and keys."""
 
 from __future__ import annotations
 

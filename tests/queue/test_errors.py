@@ -1,4 +1,4 @@
-"""Failures with one cause form one group, and a group can be started over."""
+"""Failures with one cause form one group, and a group can be retried."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who goes first: priorities that age, weights of tenants, and rates per key and tenant."""
+"""The order of tasks: ageing priorities, weights of tenants, and rates per key and tenant."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every function at every isolation level: two sessions cross, and each is right or raises a serialization error."""
+"""Two concurrent sessions at every isolation level: each call is right or raises a serialization error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Claims find the lanes of new tasks by themselves: an enqueue makes none known."""
+"""Claims discover the lanes of new tasks; an enqueue registers none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Locks: callers that cross get an answer, a locked row delays its own report only, and nothing deadlocks by itself."""
+"""Locks: conflicting callers get an answer, a locked row delays only its own report, and nothing deadlocks by itself."""
 
 from __future__ import annotations
 

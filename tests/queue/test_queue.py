@@ -1,4 +1,4 @@
-"""The queue's own functions: dedup, dependencies, limits, pauses, cancels, retries, and refusals in clear words."""
+"""The queue's functions: dedup, dependencies, limits, pauses, cancels, retries, and errors."""
 
 from __future__ import annotations
 

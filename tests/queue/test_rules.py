@@ -1,4 +1,4 @@
-"""Rules that SQL and Python both need: each is compared with the other, at every bound."""
+"""Rules that exist in both SQL and Python are compared at every bound."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two sessions at once on the same tasks and limits: nothing is overlooked, and nobody waits for the other in a ring."""
+"""Two concurrent sessions on the same tasks and limits: nothing is overlooked, and they do not deadlock."""
 
 from __future__ import annotations
 

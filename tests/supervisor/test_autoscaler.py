@@ -1,4 +1,4 @@
-"""The autoscaler over real slots: a queue that fills gets more processes, one that drains gives them up."""
+"""The autoscaler with real slots: a growing queue gets more processes, an empty one fewer."""
 
 from __future__ import annotations
 

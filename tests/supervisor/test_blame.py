@@ -1,4 +1,4 @@
-"""Only the task that stopped its worker is blamed, whatever path notices; its neighbours spend nothing."""
+"""Only the task that stopped its worker is blamed, whichever component detects it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes that end, one way or another, and come back."""
+"""Processes that exit or crash, and their restarts."""
 
 from __future__ import annotations
 

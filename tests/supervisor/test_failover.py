@@ -1,4 +1,4 @@
-"""A primary that is lost, with and without what it had confirmed last, below a queue and below a whole fleet."""
+"""A lost primary, with and without its last commits, with a queue and with a whole fleet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Supervisors themselves: their end, their death, their heirs, their neighbours, and orders to them."""
+"""Supervisors: how they stop, die and are replaced, other supervisors, and orders to them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes that live but do not do well: hung, grown, old."""
+"""Processes that are alive but hang, grow or are old."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One beat keeps a worker's leases, its slot and its incarnation, and trouble with the rows costs no lease."""
+"""One heartbeat extends the leases, the slot and the incarnation, and errors of the rows cost no lease."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes that cannot start yet, for want of a database or of processor time, are not given up."""
+"""Processes that cannot start yet, without a database or CPU time, are not given up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one row, one process or one kernel does oddly takes no host down."""
+"""An unusual row, process or kernel does not stop a host."""
 
 from __future__ import annotations
 

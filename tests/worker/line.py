@@ -1,4 +1,4 @@
-"""A line to the database that can go dead without being cut: a proxy that stops forwarding."""
+"""A proxy in front of the database that can stop forwarding without closing the connection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Threads cannot be killed: a worker that had to give up too many of them ends."""
+"""Threads cannot be killed: a worker with too many abandoned threads exits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What extensions write in the transaction that stores a step."""
+"""Data that extensions write in the transaction that stores a step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What handlers and rows can do wrong: it fails their task and nothing else."""
+"""Invalid handlers and rows fail their own task and nothing else."""
 
 from __future__ import annotations
 

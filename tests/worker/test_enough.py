@@ -1,4 +1,4 @@
-"""Workers that end by themselves: after a number of tasks, or when nothing is left to do."""
+"""Workers that exit by themselves: after a number of tasks, or when no task is left."""
 
 from __future__ import annotations
 

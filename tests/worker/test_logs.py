@@ -1,4 +1,4 @@
-"""What handlers log is kept with their task, bounded, and never in the way."""
+"""Log lines of handlers are stored with their task, limited, and delay nothing."""
 
 from __future__ import annotations
 

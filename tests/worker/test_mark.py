@@ -1,4 +1,4 @@
-"""What a dead worker's memory tells: attempts that had started, and not the tasks it had claimed ahead."""
+"""The memory of a dead worker shows which attempts had started, not which tasks it had prefetched."""
 
 from __future__ import annotations
 

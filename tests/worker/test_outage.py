@@ -1,4 +1,4 @@
-"""A worker whose database is away for longer than its leases last, or on a line that went dead."""
+"""A worker whose database is unreachable for longer than its leases, or whose connection is frozen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two workers under one name: the later one takes over, the earlier one learns of it and stops."""
+"""Two workers with one name: the later one takes over, and the earlier one stops."""
 
 from __future__ import annotations
 

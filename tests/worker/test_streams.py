@@ -1,4 +1,4 @@
-"""Streams: parts in order, nothing lost or doubled, and a new run announced."""
+"""Streams: parts arrive in order, once, and a new run is announced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tracker against a real database: beats, deltas put back, three strikes, roles without privilege."""
+"""The tracker with a real database: heartbeats, restored counts, three failures, roles without privileges."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Versions: a task that has begun continues on workers of its version, or of one that is compatible."""
+"""Versions: a started task continues on workers of its version or of a compatible one."""
 
 from __future__ import annotations
 

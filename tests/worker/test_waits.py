@@ -1,4 +1,4 @@
-"""Sleeps, events and child tasks: a task that waits holds no worker."""
+"""Sleeps, events and child tasks: a waiting task occupies no worker."""
 
 from __future__ import annotations
 

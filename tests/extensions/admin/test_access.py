@@ -1,4 +1,4 @@
-"""Who gets in: roles, revocation, rate limit, sessions, origins, the bind; and what the audit log keeps."""
+"""Access: roles, revocation, rate limit, sessions, origins, the bind address, and the audit log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page and the API beside encrypted payloads: opened where the service has the key, never ciphertext for people."""
+"""Dashboard and API with encrypted payloads: decrypted if the service has the key, never shown as ciphertext."""
 
 from __future__ import annotations
 

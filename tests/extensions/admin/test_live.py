@@ -1,4 +1,4 @@
-"""The event stream: 200 clients on one LISTEN, nothing missed after a break, and a stream that ends with its token."""
+"""The event stream: 200 clients on one LISTEN, no gap after a reconnect, and an end when the token ends."""
 
 from __future__ import annotations
 

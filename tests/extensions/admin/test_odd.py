@@ -1,4 +1,4 @@
-"""Odd input is refused, and one odd row does not hide the others."""
+"""Unusual input is refused, and one unusual row does not hide the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Page, API lists and metrics on a real streaming replica: behind, away, frozen, and the wrong one."""
+"""Dashboard, API lists and metrics on a real streaming replica that lags, is down, frozen or the wrong one."""
 
 from __future__ import annotations
 

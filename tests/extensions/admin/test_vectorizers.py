@@ -1,4 +1,4 @@
-"""Vectorizers over HTTP: made, changed and dropped, by those who may; clear words where pgvector is missing."""
+"""Vectorizers over HTTP: create, change and drop, with roles; a clear error without pgvector."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One process of a fleet: asks as often as told and prints what became of each request, as JSON."""
+"""One process of a fleet: sends a number of requests and prints the outcome of each as JSON."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Cached results, in PostgreSQL and in a real Valkey: hits, expiry, breakage, one call for many askers."""
+"""The cache in PostgreSQL and in a real Valkey: hits, expiry, failures, one call for concurrent requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Money: nothing is called that the database has not admitted, and nothing that was spent is forgotten."""
+"""Costs: no call is made that the database has not admitted, and no cost is lost."""
 
 from __future__ import annotations
 

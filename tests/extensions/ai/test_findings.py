@@ -1,4 +1,4 @@
-"""What the doctor and the alerts say about providers."""
+"""Findings of the doctor and alerts about providers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds for the whole fleet: circuit, limits, budget and spend, on a real database, over processes."""
+"""Circuit, limits, budget and spend hold for the whole fleet, on a real database, across processes."""
 
 from __future__ import annotations
 

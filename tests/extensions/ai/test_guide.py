@@ -1,4 +1,4 @@
-"""The guide: its Python blocks run as they stand, one after the other, against the protocol server."""
+"""The Python blocks of the AI guide run in order against the protocol server."""
 
 from __future__ import annotations
 

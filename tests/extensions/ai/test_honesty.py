@@ -1,4 +1,4 @@
-"""What a model says is checked: secrets stay secret, the writer's words stay the writer's, figures are computed."""
+"""Model output is checked: secrets are masked, quotations are those of the writer, figures are computed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One odd answer of a server costs the request that met it, and nothing else."""
+"""An unusual answer of a provider affects only its own request."""
 
 from __future__ import annotations
 

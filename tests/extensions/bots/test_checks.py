@@ -1,4 +1,4 @@
-"""Verify, monitor and classify: each check, what follows from it, and politeness towards websites."""
+"""Verify, monitor and classify: each check and its effect, and limits on requests to websites."""
 
 from __future__ import annotations
 

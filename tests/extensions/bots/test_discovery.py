@@ -1,4 +1,4 @@
-"""Discovery: no doubles, whatever moved, was renamed or is seen twice; and it goes on where it stopped."""
+"""Discovery creates no duplicates of moved or renamed places, and resumes where it stopped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run may read: files of one folder, public addresses, so much and no longer."""
+"""Sources of a run: files of one folder or public addresses, with limits on size and time."""
 
 from __future__ import annotations
 

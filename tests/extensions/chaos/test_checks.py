@@ -1,4 +1,4 @@
-"""Every promise that the chaos runner checks is kept by a fleet, and found broken where it is broken on purpose."""
+"""A fleet keeps every guarantee that the chaos runner checks, and each planted violation is found."""
 
 from __future__ import annotations
 

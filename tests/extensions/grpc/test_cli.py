@@ -1,4 +1,4 @@
-"""The commands of this room, as a person would type them."""
+"""The commands of the coordinator."""
 
 from __future__ import annotations
 

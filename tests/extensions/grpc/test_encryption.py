@@ -1,4 +1,4 @@
-"""A worker without a database that has the key, and a coordinator that has none: it passes on what it cannot read."""
+"""A worker without a database that has the key, and a coordinator without it that passes payloads on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever is thrown at the service, it answers with a status and goes on serving."""
+"""The service answers any input with a status and continues to serve."""
 
 from __future__ import annotations
 

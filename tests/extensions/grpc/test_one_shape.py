@@ -1,4 +1,4 @@
-"""A claimed task has one shape: the SQL type, the Python class and the message hold the same."""
+"""A claimed task has the same fields in the SQL type, the Python class and the message."""
 
 from __future__ import annotations
 

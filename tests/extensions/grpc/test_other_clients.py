@@ -1,4 +1,4 @@
-"""Clients that know nothing of us: one by reflection only, one in another language; and the generated code."""
+"""Clients that use only the protocol: by reflection, in another language, and the generated code."""
 
 from __future__ import annotations
 

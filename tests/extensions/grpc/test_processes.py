@@ -1,4 +1,4 @@
-"""Real coordinators and workers as processes, killed without mercy."""
+"""Real coordinators and workers as processes that are killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers that are fed over gRPC know of crashes as others do: suspects run alone, and only the guilty pay."""
+"""Suspects of workers behind a coordinator run alone, and only the task that caused a crash spends attempts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One bad task, call or moment harms nobody else, and what passes is not taken for final."""
+"""One bad task or call affects no other, and temporary errors are not treated as permanent."""
 
 from __future__ import annotations
 

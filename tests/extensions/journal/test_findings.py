@@ -1,4 +1,4 @@
-"""What the sample was written to show is found: the bad stretch, the odd day, the seasons, the people."""
+"""Findings that were planted in the sample: the bad period, the unusual day, the seasons, the people."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same work twice changes nothing; an edit redoes only what it touches; late results change nothing."""
+"""Repeated work changes nothing, an edit recomputes only what depends on it, and late results are ignored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is told about a journal: planted patterns are found, noise is not, and each insight leads to entries."""
+"""Insights: planted patterns are found, noise is not, and each insight refers to entries."""
 
 from __future__ import annotations
 

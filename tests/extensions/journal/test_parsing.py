@@ -1,4 +1,4 @@
-"""Raw records of any app become entries, or say what is wrong with them."""
+"""Raw records of any app become entries, or errors that say what is wrong."""
 
 from __future__ import annotations
 

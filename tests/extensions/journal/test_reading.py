@@ -1,4 +1,4 @@
-"""Files of each kind; a bad line costs only itself and is told by its number."""
+"""Files of each kind; an invalid line is reported by its number and does not affect others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every stage: the documented shape of its results, and that they mean something on the sample."""
+"""Every stage returns results of the documented shape that make sense for the sample."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The statistics find what is there and stay silent about noise."""
+"""The statistics find real effects and report nothing for noise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A whole Shiftboss as people start it: `shiftboss up` with an app, in a process of its own."""
+"""A whole Shiftboss in a separate process: `shiftboss up` with an app."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A bot that takes as long as it is told."""
+"""A bot that takes a given time."""
 
 from __future__ import annotations
 

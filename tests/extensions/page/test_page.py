@@ -1,4 +1,4 @@
-"""The dashboard in a real browser, before a real fleet."""
+"""The dashboard in a real browser with a real fleet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What pages are made of: words, charts, forms, and the registry of pages; no browser."""
+"""Parts of pages: texts, charts, forms, and the registry of pages; without a browser."""
 
 from __future__ import annotations
 

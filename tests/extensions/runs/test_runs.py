@@ -1,4 +1,4 @@
-"""Runs: guarded transitions, clamped progress, and a run that follows its task to every end."""
+"""Runs: valid transitions, bounded progress, and a run that ends with its task in every case."""
 
 from __future__ import annotations
 

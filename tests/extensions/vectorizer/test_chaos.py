@@ -1,4 +1,4 @@
-"""A short storm; `bench/vectorizer_chaos.py` has the whole one."""
+"""A short chaos run; `bench/vectorizer_chaos.py` has the long one."""
 
 from __future__ import annotations
 

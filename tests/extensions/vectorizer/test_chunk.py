@@ -1,4 +1,4 @@
-"""Every way of cutting a text."""
+"""Every method of chunking."""
 
 from __future__ import annotations
 

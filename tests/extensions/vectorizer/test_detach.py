@@ -1,4 +1,4 @@
-"""The source changes in ways that triggers and view forbid: detach, change, attach; vectors are kept."""
+"""Source changes that triggers and view prevent: detach, change, attach; vectors are kept."""
 
 from __future__ import annotations
 

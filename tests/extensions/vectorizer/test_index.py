@@ -1,4 +1,4 @@
-"""Indexes of the vectors: which, how, when; built while everything goes on."""
+"""Vector indexes: methods, options, and builds while other work continues."""
 
 from __future__ import annotations
 

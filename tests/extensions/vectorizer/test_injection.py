@@ -1,4 +1,4 @@
-"""Names of tables, columns, vectorizers, views and keys that are attacks stay names."""
+"""SQL injection by names of tables, columns, vectorizers, views and keys."""
 
 from __future__ import annotations
 

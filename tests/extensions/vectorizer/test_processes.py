@@ -1,4 +1,4 @@
-"""Real processes and a real server that die: nothing is lost, nothing doubled."""
+"""Real processes and a real server that die: no row is lost or embedded twice."""
 
 from __future__ import annotations
 

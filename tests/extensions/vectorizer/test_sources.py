@@ -1,4 +1,4 @@
-"""Any table with a primary key, and clear words for everything else."""
+"""Any table with a primary key, and clear errors for everything else."""
 
 from __future__ import annotations
 

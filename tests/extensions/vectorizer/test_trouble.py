@@ -1,4 +1,4 @@
-"""Trouble with the provider costs no row a try, and no vector outlives the text it stands for."""
+"""Provider failures cost no row an attempt, and no vector outlives its text."""
 
 from __future__ import annotations
 

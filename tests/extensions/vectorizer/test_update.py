@@ -1,4 +1,4 @@
-"""Changing a vectorizer: old vectors serve until the new ones are all there."""
+"""Changes of a vectorizer: the old vectors are used until the new ones are complete."""
 
 from __future__ import annotations
 
