@@ -11,7 +11,7 @@ from manual.sqltexts import FIELDS, FOLDERS, OFFERED, TEXTS
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "shiftboss"
 DEFINED = re.compile(
-    r"^((?:--[^\n]*\n)*)CREATE (?:OR REPLACE )?(FUNCTION|PROCEDURE|VIEW) ([\w.]+)"
+    r"^((?:--[^\n]*\n)*)(?:DROP [^\n]*\n)*CREATE (?:OR REPLACE )?(FUNCTION|PROCEDURE|VIEW) ([\w.]+)"
     r"(.*?)(?=\bAS\b\s|\bLANGUAGE\b|\Z)",
     re.MULTILINE | re.DOTALL,
 )
