@@ -32,7 +32,7 @@ RULES: Columns = {
 @app.command("list")
 def list_(
     ended: Annotated[bool, typer.Option("--all", help="include alerts that have ended")] = False,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000)] = 50,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="how many to list")] = 50,
     as_json: Json = False,
 ) -> None:
     """List the alerts that are firing: since when, what is wrong, and which command helps."""
@@ -52,7 +52,7 @@ def rules(as_json: Json = False) -> None:
 
 @app.command()
 def prometheus() -> None:
-    """Print a Prometheus rules file with the same rules and thresholds.
+    """Print a Prometheus rules file with the same rules and thresholds, as JSON, which is valid YAML.
 
     Example: shiftboss alerts prometheus > /etc/prometheus/shiftboss.rules.yml
     """

@@ -46,7 +46,7 @@ def list_(
     since: Annotated[
         str | None, typer.Option("--since", help="only groups seen within this time, such as 2h")
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000)] = 30,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="how many to list")] = 30,
     as_json: Json = False,
 ) -> None:
     """List error groups, most recently seen first.

@@ -43,7 +43,7 @@ def add(
     cron: Annotated[str, typer.Argument(help="the cron expression, such as '*/5 * * * *'")],
     task_type: Annotated[str, typer.Argument(help="the task type to enqueue")],
     params: Annotated[str, typer.Option("--params", help="the task's arguments, as a JSON object")] = "{}",
-    queue: Annotated[str | None, typer.Option("--queue", "-q")] = None,
+    queue: Annotated[str | None, typer.Option("--queue", "-q", help="default: that of the task")] = None,
     tenant: Annotated[
         str | None, typer.Option("--tenant", help="the tenant that the tasks belong to")
     ] = None,
@@ -51,7 +51,10 @@ def add(
         str | None,
         typer.Option("--requires", help="capabilities a worker must have, such as '{\"gpu\": true}'"),
     ] = None,
-    priority: Annotated[int | None, typer.Option("--priority", min=0, max=100)] = None,
+    priority: Annotated[
+        int | None,
+        typer.Option("--priority", min=0, max=100, help="higher runs first; default: that of the task"),
+    ] = None,
     timezone: Annotated[
         str, typer.Option("--timezone", "-z", help="the time zone of the cron expression")
     ] = "UTC",

@@ -30,8 +30,11 @@ def submit(
     target: Annotated[
         str | None, typer.Option("--app", help="check the name and arguments against this module:app")
     ] = None,
-    queue: Annotated[str | None, typer.Option("--queue", "-q")] = None,
-    priority: Annotated[int | None, typer.Option("--priority", min=0, max=100)] = None,
+    queue: Annotated[str | None, typer.Option("--queue", "-q", help="default: that of the task")] = None,
+    priority: Annotated[
+        int | None,
+        typer.Option("--priority", min=0, max=100, help="higher runs first; default: that of the task"),
+    ] = None,
     tenant: Annotated[
         str | None, typer.Option("--tenant", help="the tenant whose share, limits and budgets apply")
     ] = None,

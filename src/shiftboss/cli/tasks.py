@@ -76,7 +76,7 @@ def list_(
     search: Annotated[
         str | None, typer.Option("--search", help="only tasks whose arguments contain this text")
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000)] = 30,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="how many to list")] = 30,
     cursor: Annotated[str | None, typer.Option("--cursor", help="continue after the previous page")] = None,
     as_json: Json = False,
 ) -> None:

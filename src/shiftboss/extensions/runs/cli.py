@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Runs of bots, executed by the fleet.", add_completion=False)
 
-Id = Annotated[str, typer.Argument(metavar="ID")]
+Id = Annotated[str, typer.Argument(metavar="ID", help="the id of a run")]
 
 
 @app.command("list")
@@ -56,7 +56,11 @@ def show(id: Id, as_json: Json = False) -> None:
 
 
 @app.command()
-def watch(ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...")] = None) -> None:
+def watch(
+    ids: Annotated[
+        list[str] | None, typer.Argument(metavar="[ID]...", help="default: all active runs")
+    ] = None,
+) -> None:
     """Show progress bars of these runs, or of all active ones, until they end."""
 
     async def run(db: Database) -> int:
