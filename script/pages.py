@@ -1,7 +1,8 @@
-"""Hook of mkdocs: puts pages into the navigation that nobody listed there."""
+"""Hook of mkdocs: adds pages to the navigation that mkdocs.yml does not list."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,19 @@ FOLDERS = {
 
 
 def on_config(config: Any) -> Any:
-    """Add every page of these folders that is not in the navigation yet, behind the others."""
+    """Add the other pages of these folders at the end of their section."""
     docs = Path(config.docs_dir)
+    listed = set(_paths(config.nav))
     for section in config.nav:
         for title, pages in section.items() if isinstance(section, dict) else ():
-            if title in FOLDERS:
-                found = sorted(
-                    path.relative_to(docs).as_posix() for path in (docs / FOLDERS[title]).glob("*.md")
-                )
-                listed = [page if isinstance(page, str) else next(iter(page.values())) for page in pages]
-                pages += [path for path in found if path not in listed]
+            found = sorted((docs / FOLDERS[title]).glob("*.md")) if title in FOLDERS else []
+            names = (path.relative_to(docs).as_posix() for path in found)
+            pages += [name for name in names if name not in listed]
     return config
+
+
+def _paths(nav: Any) -> Iterator[str]:
+    if isinstance(nav, str):
+        yield nav
+    for item in nav.values() if isinstance(nav, dict) else nav if isinstance(nav, list) else ():
+        yield from _paths(item)
