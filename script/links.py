@@ -15,7 +15,8 @@ ELSEWHERE = ("http://", "https://", "mailto:")
 
 
 def documents() -> list[Path]:
-    return [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+    folders = (".", "docs", "docs/*", "examples", "examples/*", "bench")
+    return [path for folder in folders for path in sorted(ROOT.glob(f"{folder}/*.md"))]
 
 
 def anchors(document: Path) -> set[str]:

@@ -8,13 +8,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
-FENCE = re.compile(r"^( *)```(?:sh|bash|console)\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"^( *)```([^\n]*)\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
+COMMANDS = {"sh", "bash", "console"}
+OTHERS = {"ini", "jinja", "json", "pycon", "python", "sql", "text", "toml", "yaml"}
 
 ELSEWHERE = "run by tests/docs/test_documents.py"
 INSTALLS = "installs packages, which script/setup and the wheel test do"
 STAYS = "a process that stays; the tests of its package start it"
 IDS = "names a task, group or call of the reader's own fleet"
 HOSTS = "changes hosts or names servers that a test does not have"
+DEMO = "the tests themselves, and a minute; tests/docs/test_demo.py runs the demo"
+CHAOS = "takes minutes; tests/extensions/chaos/test_run.py runs the command for seconds"
+EXAMPLES = "run by tests/examples, or by the tests of the extension that it shows"
 OWN = "needs the reader's own files or table; the tests of its package do the same with theirs"
 
 #: By page: the beginning of each block that is not run, and why.
@@ -22,20 +27,32 @@ NOT_RUN: dict[str, dict[str, str]] = {
     "README.md": {
         "pip install": INSTALLS,
         "shiftboss init": "the tutorial does the same, " + ELSEWHERE,
-        "script/demo": "takes a minute; CI runs both in a clean clone",
+        "script/demo": DEMO,
     },
+    "CONTRIBUTING.md": {
+        "script/test": "runs the tests themselves",
+        "uv pip compile": "changes requirements.lock",
+    },
+    "bench/README.md": {"": "benchmarks take minutes and need an idle machine"},
+    "examples/README.md": {"": EXAMPLES},
+    "examples/agent/README.md": {"pip install": EXAMPLES},
+    "examples/approval/README.md": {"pip install": EXAMPLES},
+    "examples/extension/README.md": {"pip install": "tests/packaging/test_removable.py installs it"},
+    "examples/node-worker/README.md": {"npm ci": EXAMPLES},
     "docs/tutorial.md": {"": ELSEWHERE},
     "docs/install.md": {
         "pip install": INSTALLS,
         "shiftboss db start": "tests/db/test_embedded.py starts and stops such servers",
         "export SHIFTBOSS_DATABASE_URL": HOSTS,
-        "script/demo": "takes a minute; CI runs both in a clean clone",
+        "script/demo": DEMO,
     },
+    "docs/benchmarks/chaos.md": {"": CHAOS},
     "docs/how-to/admin-api.md": {"shiftboss admin": STAYS, "curl -N": STAYS},
     "docs/how-to/ai.md": {"shiftboss ai complete": "needs a key of OpenAI", "shiftboss ai calls": IDS},
     "docs/how-to/backup-and-restore.md": {
         "": "copies and restores servers; the tests of backups do so with servers of their own",
     },
+    "docs/how-to/chaos.md": {"": CHAOS},
     "docs/how-to/check-arguments.md": {"$ shiftboss submit": "tests/app/test_schemas.py checks this message"},
     "docs/how-to/command-line.md": {
         "# retry every failed": "waits for a worker",
@@ -61,9 +78,11 @@ NOT_RUN: dict[str, dict[str, str]] = {
     "docs/how-to/monitor.md": {
         "shiftboss doctor": "its exit code tells of problems; tests/cli/test_doctor.py runs it"
     },
+    "docs/how-to/operate.md": {"": "run by tests/docs/test_operate.py"},
     "docs/how-to/poolers-and-failover.md": {
         "shiftboss db roles": "needs roles; tests/db/test_roles.py makes them",
     },
+    "docs/how-to/ray.md": {"": "needs a Ray cluster; tests/extensions/ray has one where Ray is installed"},
     "docs/how-to/runs-and-bots.md": {"shiftboss worker": STAYS, "curl": STAYS, "shiftboss bot": IDS},
     "docs/how-to/see-inside.md": {
         "shiftboss logs": IDS,
@@ -93,16 +112,6 @@ RUN = {
     "docs/how-to/retries-and-limits.md",
     "docs/how-to/see-inside.md",
 }
-#: Pages whose commands are left to the tests of the feature that they describe.
-WITH_THEIR_FEATURE = {
-    "docs/how-to/chaos.md",
-    "docs/how-to/operate.md",
-    "docs/how-to/ray.md",
-    "docs/how-to/failover.md",
-    "docs/how-to/scale.md",
-    "docs/how-to/security.md",
-    "docs/benchmarks/chaos.md",
-}
 
 
 class Block(NamedTuple):
@@ -113,8 +122,6 @@ class Block(NamedTuple):
     def reason(self) -> str | None:
         """Why it is not run; None: it is."""
         reasons = NOT_RUN.get(self.page, {})
-        if self.page in WITH_THEIR_FEATURE:
-            return "left to the tests of its feature"
         return next((why for begins, why in reasons.items() if self.code.startswith(begins)), None)
 
     @property
@@ -125,8 +132,19 @@ class Block(NamedTuple):
         return "\n".join(typed or lines)
 
 
-def blocks() -> Iterator[Block]:
-    for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
+def pages() -> list[Path]:
+    """The manual, and every other document that tells a reader what to type."""
+    folders = (".", "docs", "docs/*", "examples", "examples/*", "bench")
+    return [path for folder in folders for path in sorted(ROOT.glob(f"{folder}/*.md"))]
+
+
+def fences() -> Iterator[tuple[str, str, str]]:
+    """Page, language and text of every block of code."""
+    for path in pages():
         page = path.relative_to(ROOT).as_posix()
-        for indent, code in FENCE.findall(path.read_text(encoding="utf-8")):
-            yield Block(page, re.sub(rf"^{indent}", "", code, flags=re.MULTILINE))
+        for indent, language, code in FENCE.findall(path.read_text(encoding="utf-8")):
+            yield page, language, re.sub(rf"^{indent}", "", code, flags=re.MULTILINE)
+
+
+def blocks() -> Iterator[Block]:
+    return (Block(page, code) for page, language, code in fences() if language in COMMANDS)

@@ -1,4 +1,4 @@
-"""The documents: the tutorial runs, the README's first task runs, the site builds without a warning."""
+"""The tutorial and the README's first task run, and the site builds without a warning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every command of the guide for operators is run, on a fleet that has the troubles that it describes."""
+"""Every command of the operators' guide runs, on a fleet with the problems that the guide describes."""
 
 from __future__ import annotations
 
