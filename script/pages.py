@@ -20,10 +20,10 @@ def on_config(config: Any) -> Any:
     docs = Path(config.docs_dir)
     listed = set(_paths(config.nav))
     for section in config.nav:
-        for title, pages in section.items() if isinstance(section, dict) else ():
-            found = sorted((docs / FOLDERS[title]).glob("*.md")) if title in FOLDERS else []
+        for title in FOLDERS.keys() & (section if isinstance(section, dict) else {}):
+            found = sorted((docs / FOLDERS[title]).glob("*.md"))
             names = (path.relative_to(docs).as_posix() for path in found)
-            pages += [name for name in names if name not in listed]
+            section[title] += [name for name in names if name not in listed]
     return config
 
 
