@@ -34,6 +34,7 @@ from shiftboss.extensions.grpc.proto import fleet_pb2_grpc
 from shiftboss.extensions.grpc.scheduler import Lane, Snapshot, schedule
 from shiftboss.extensions.grpc.settings import CoordinatorSettings
 from shiftboss.extensions.grpc.source import CoordinatorSource
+from shiftboss.lifecycle import sleep
 from shiftboss.model.task import Complete, NewTask, Report
 from shiftboss.model.worker import Capabilities, Member
 
@@ -123,7 +124,7 @@ async def no_ops(
                 await source.report([Report(task, Complete(None), 0.0) for task in claimed])
                 done += len(claimed)
             else:
-                await source.wait(0.05)
+                await sleep(0.05, source.arrived)
         await source.leave()
 
     parts = {"coordinator": [process], "client": [psutil.Process()], "postgres": await backends(db)}

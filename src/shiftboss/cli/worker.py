@@ -60,6 +60,7 @@ def worker(
     Example: shiftboss worker mymodule:app --queue emails --concurrency 20
     """
     from shiftboss.lifecycle.logs import configure_logs
+    from shiftboss.lifecycle.loop import fast_loop
     from shiftboss.model.settings import Settings
     from shiftboss.worker.process import WorkerName, handlers_of, load, mark_of
     from shiftboss.worker.slot import supervised_slot
@@ -80,7 +81,7 @@ def worker(
         app = load(target)
         handlers = handlers_of(app, target)
         mark = mark_of(spec)
-        with asyncio.Runner(loop_factory=_fast_loop()) as runner:
+        with asyncio.Runner(loop_factory=fast_loop()) as runner:
             if not coordinator:
                 runner.run(_register_schedules(app, settings, mark))
             runner.run(_run(named, handlers, settings, spec, coordinator or [], mark))
@@ -131,11 +132,3 @@ async def _register_schedules(app: object, settings: Settings, mark: Mark) -> No
 
         async with await open_database(settings, mark) as db:
             await when_up(lambda: register_schedules(db, app), mark.away)
-
-
-def _fast_loop() -> type[asyncio.AbstractEventLoop] | None:
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    return uvloop.Loop

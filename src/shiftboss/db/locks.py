@@ -19,20 +19,21 @@ BOUNDED = "pg_catalog.set_config('lock_timeout', '250ms', true)"
 Send = Callable[[Sequence[int]], Awaitable[list[UUID]]]
 
 
-async def deliver(db: Database, ids: Sequence[UUID], send: Send) -> list[UUID]:
-    """Report all tasks with `send`, which takes positions in `ids`, and return the stale ones.
+async def deliver(db: Database, given: Sequence[UUID | str], send: Send) -> list[UUID]:
+    """Report all tasks with `send`, which takes positions in `given`, and return the stale ones.
 
     If some tasks are locked, reports the others and raises TasksLocked with the locked ones.
     """
-    every = range(len(ids))
+    every = range(len(given))
     try:
         return await send(every)
     except DatabaseError as error:
         if error.sqlstate != LOCK_NOT_AVAILABLE:
             raise
+    ids = [UUID(str(id)) for id in given]
     if len(ids) == 1:
         raise TasksLocked(ids)
-    row = await db.fetch_one("SELECT shiftboss.locked(%s) AS ids", [list(ids)])
+    row = await db.fetch_one("SELECT shiftboss.locked(%s) AS ids", [ids])
     held = set(row["ids"]) if row else set()
     stale, left = await _in_parts(send, [n for n in every if ids[n] not in held])
     if held := held.union(ids[n] for n in left):

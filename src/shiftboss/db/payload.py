@@ -8,25 +8,13 @@ from datetime import timedelta
 from typing import Any
 
 import orjson
-from psycopg import pq
-from psycopg.abc import Buffer
-from psycopg.adapt import Loader
 from psycopg.types.json import Jsonb
 
 from shiftboss.model import codec
 from shiftboss.model.errors import UsageError
-from shiftboss.model.task import NewTask, Unparsed
+from shiftboss.model.task import NewTask
 
-__all__ = ["UnparsedLoader", "as_jsonb", "dumps", "json_fields"]
-
-
-class UnparsedLoader(Loader):
-    """Loads binary jsonb as text, for a process that forwards it unchanged."""
-
-    format = pq.Format.BINARY
-
-    def load(self, data: Buffer) -> Unparsed:
-        return Unparsed(bytes(data[1:]).decode())  # the first byte is the version of the format
+__all__ = ["as_jsonb", "dumps", "json_fields"]
 
 
 def json_fields(task: NewTask) -> dict[str, orjson.Fragment]:

@@ -151,14 +151,6 @@ class Unreadable(dict[str, Any]):
         self.reason = reason
 
 
-class Unparsed(dict[str, Any]):
-    """Stands for params or metadata that this process only passes on: their JSON text."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.text = text
-
-
 class Enqueued(NamedTuple):
     """The result of an enqueue.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Protocol
@@ -108,14 +108,14 @@ class Marks:
         """Return the seconds until the next full claim is allowed."""
         return max(self._next_full + self._cost * 20 - time.monotonic(), 0.0)
 
-    def learn(self, claimed: Sequence[Claimed], limit: int, used: bool, seconds: float) -> None:
-        self._dry = len(claimed) < limit
+    def learn(self, last: Mapping[int, datetime], dry: bool, used: bool, seconds: float) -> None:
+        """Record a claim: the last ready time of each lane, and whether it found fewer than it could."""
+        self._dry = dry
         if not used:
             self._next_full, self._cost = time.monotonic(), seconds
-        for task in claimed:
-            mark = self._marks.get(task.lane)
-            if mark is None or task.ready_at > mark:
-                self._marks[task.lane] = task.ready_at
+        for lane, ready_at in last.items():
+            if lane not in self._marks or ready_at > self._marks[lane]:
+                self._marks[lane] = ready_at
 
 
 class DatabaseSource:
@@ -162,7 +162,11 @@ class DatabaseSource:
             claimed = await self._db.tasks.claim(self._id, limit, marks, incarnation=self._incarnation)
         finally:
             self._claiming = False
-        self._marks.learn(claimed, limit, marks is not None, time.monotonic() - began)
+        last: dict[int, datetime] = {}
+        for task in claimed:
+            if task.lane not in last or task.ready_at > last[task.lane]:
+                last[task.lane] = task.ready_at
+        self._marks.learn(last, len(claimed) < limit, marks is not None, time.monotonic() - began)
         if not claimed and marks is not None:  # tasks that were committed late may be before the marks
             asyncio.get_running_loop().call_later(self._marks.due(), self.arrived.set)
         if self._sleeper is not None:

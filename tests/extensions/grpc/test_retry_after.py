@@ -20,7 +20,7 @@ from shiftboss.worker.handlers import Handler
 def test_the_pause_goes_over_the_wire(after: float | None, expected: float) -> None:
     task = inline_claim(Handler(name="t", function=print, mode="thread"))
     message = messages.completion(Report(task, Fail("boom", after=after), 1.0))
-    [ended] = codec.ended("w", [message])
+    [ended] = codec.ended("w", [message], {})
     assert (ended.outcome, ended.delay, ended.final) == ("failed", expected, False)
 
 
@@ -29,7 +29,7 @@ async def test_a_report_without_a_pause_takes_the_backoff(db: Database, delay: f
     task_of = NewTask(task_type="t", backoff=timedelta(seconds=30), backoff_factor=1)
     [made] = await db.tasks.enqueue([task_of])
     [task] = await db.tasks.claim("w")
-    await db.family(Fleet).report([Ended("w", made.id, task.lease, "failed", "boom", 1.0, delay, False)])
+    await db.family(Fleet).report([Ended("w", str(made.id), task.lease, "failed", "boom", 1.0, delay, False)])
     row = await db.tasks.get(made.id)
     assert row is not None
     assert row["status"] == "Queued"

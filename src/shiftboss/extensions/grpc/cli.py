@@ -40,6 +40,7 @@ def coordinator(
     """
     from shiftboss.extensions.grpc.settings import CoordinatorSettings
     from shiftboss.lifecycle.logs import configure_logs
+    from shiftboss.lifecycle.loop import fast_loop
     from shiftboss.model.settings import Settings
 
     chosen: dict[str, Any] = {
@@ -54,7 +55,8 @@ def coordinator(
     given = {key: value for key, value in chosen.items() if value is not None}
     own = CoordinatorSettings.model_validate(CoordinatorSettings.of(settings).model_dump() | given)
     configure_logs(log_level)
-    asyncio.run(_run(settings.model_copy(update={"coordinator": own})))
+    with asyncio.Runner(loop_factory=fast_loop()) as runner:
+        runner.run(_run(settings.model_copy(update={"coordinator": own})))
 
 
 async def _run(settings: Settings) -> None:

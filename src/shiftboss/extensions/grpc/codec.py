@@ -19,7 +19,7 @@ from shiftboss.model.codec import is_sealed
 from shiftboss.model.errors import UsageError
 from shiftboss.model.log import LogLine
 from shiftboss.model.step import MOST_PART, MOST_STEPS, Part, Step, check_name
-from shiftboss.model.task import Claimed, Unparsed
+from shiftboss.model.task import NewTask
 from shiftboss.model.worker import Capabilities, Member, ResourceLimits, Speed
 
 PROTOCOL = 1
@@ -45,34 +45,6 @@ def micros(moment: datetime | None) -> int:
 
 def moment(us: int) -> datetime:
     return datetime.fromtimestamp(us / 1_000_000, UTC)
-
-
-def assignment(task: Claimed) -> pb.Assignment:
-    """Return the message for one task. `messages.claimed` is the inverse."""
-    return pb.Assignment(
-        task_id=str(task.id),
-        lease=task.lease,
-        task_type=task.task_type,
-        params_json=_text(task.params),
-        attempt=task.attempt,
-        max_attempts=task.max_attempts,
-        queue=task.queue,
-        priority=task.priority,
-        tenant=task.tenant or "",
-        timeout_seconds=0.0 if task.timeout is None else task.timeout.total_seconds(),
-        deadline_us=micros(task.deadline),
-        created_us=micros(task.created_at),
-        ready_us=micros(task.ready_at),
-        started_us=micros(task.started_at),
-        run_id="" if task.run_id is None else str(task.run_id),
-        metadata_json="" if task.metadata is None else _text(task.metadata),
-        crashes=task.crashes,
-        lane=task.lane,
-    )
-
-
-def _text(value: dict[str, Any]) -> str:
-    return value.text if isinstance(value, Unparsed) else orjson.dumps(value).decode()
 
 
 def name(text: str, what: str) -> str:
@@ -217,11 +189,13 @@ def _line(text: str) -> str:
     return plain(text)[: MAX_SEALED_LINE if is_sealed(text) else MAX_LINE]
 
 
-def ended(worker_id: str, completions: Iterable[pb.Completion]) -> list[Ended]:
-    """Return validated reports, one per attempt."""
-    found: dict[tuple[UUID, int], Ended] = {}
+def ended(worker_id: str, completions: Iterable[pb.Completion], known: Mapping[int, str]) -> list[Ended]:
+    """Return validated reports, one per attempt. `known` are the tasks of the worker by their leases."""
+    found: dict[tuple[str, int], Ended] = {}
     for one in completions:
-        id, lease = held(one.held)
+        id, lease = one.held.task_id, one.held.lease
+        if known.get(lease) != id:
+            id = str(uuid(id, "task_id"))
         seconds = number(one.seconds, "seconds", 0, 1e9)
         kind, text, delay, final = _outcome(one)
         found[id, lease] = Ended(worker_id, id, lease, kind, text, seconds, delay, final)
@@ -303,6 +277,21 @@ def part(message: pb.StreamPart) -> Part:
     if len(message.part_json) > MOST_PART * (1.4 if is_sealed(message.part_json) else 1):
         raise invalid(f"a part can have at most {MOST_PART} bytes")
     return Part(*held(message.held), plain(message.step) or None, message.part_json.encode(), message.place)
+
+
+def new_task(request: pb.EnqueueTaskRequest) -> NewTask:
+    """Return the validated task of a request. Empty fields get the defaults of the database."""
+    run_at = int(number(request.run_at_us, "run_at_us", 0, 4e15))
+    return NewTask(
+        task_type=name(request.task_type, "task_type"),
+        params=json_object(request.params_json, "params_json"),
+        queue=name(request.queue, "queue") if request.queue else None,
+        priority=request.priority if request.HasField("priority") else None,
+        dedup_key=name(request.dedup_key, "dedup_key") if request.dedup_key else None,
+        run_at=moment(run_at) if run_at else None,
+        max_attempts=request.max_attempts or None,
+        tenant=name(request.tenant, "tenant") if request.tenant else None,
+    )
 
 
 def _figure(value: Any) -> float:

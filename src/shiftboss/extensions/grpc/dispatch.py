@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -14,16 +14,15 @@ from uuid import UUID
 from shiftboss.db import Database
 from shiftboss.db.listen import listen
 from shiftboss.extensions.grpc import codec
+from shiftboss.extensions.grpc.proto import fleet_pb2 as pb
 from shiftboss.extensions.grpc.registry import Registry
 from shiftboss.extensions.grpc.scheduler import Fairness, Lane, Plan, Snapshot, schedule
 from shiftboss.extensions.grpc.session import Held, Session
 from shiftboss.extensions.grpc.settings import CoordinatorSettings
 from shiftboss.extensions.grpc.store import Fleet
-from shiftboss.extensions.grpc.timings import Timings
 from shiftboss.lifecycle import Service, sleep, ticks
 from shiftboss.log import get_logger
 from shiftboss.model.errors import DatabaseError, TasksLocked
-from shiftboss.model.task import Claimed
 from shiftboss.worker.sleeper import Sleeper
 from shiftboss.worker.source import Marks
 
@@ -41,7 +40,9 @@ class Dispatcher(Service):
         self, db: Database, registry: Registry, settings: CoordinatorSettings, name: str, listen_url: str
     ) -> None:
         super().__init__()
-        self.timings = Timings()
+        self._assigned = 0
+        self._passes = 0
+        self._seconds = {part: deque[float](maxlen=1000) for part in ("reading", "scheduling", "claim")}
         self._db = db
         self._registry = registry
         self._settings = settings
@@ -118,17 +119,19 @@ class Dispatcher(Service):
         connected = {session.worker_id: session for session in self._registry.connected()}
         if not connected:
             return
-        for row in await self._db.family(Fleet).standing(list(connected)):
-            profile = connected[row["id"]].profile
-            profile.open = not (row["paused"] or row["draining"])
-            profile.health = row["status"]
+        found = {row["id"]: row for row in await self._db.family(Fleet).standing(list(connected))}
+        for id, session in connected.items():
+            row = found.get(id)
+            session.profile.open = row is None or not row["shut"]
+            session.profile.health = "healthy" if row is None else row["status"]
 
     async def put_back(self, held: Sequence[Held], reason: str, delay: timedelta = AT_ONCE) -> None:
         """Return tasks to the queue without spending an attempt."""
         if held:
             # A locked task returns to the queue later, by the next beat of its worker or by the rescuer.
             with suppress(TasksLocked):
-                await self._db.tasks.defer(held, [delay] * len(held), [reason] * len(held))
+                ours = [(UUID(id), lease) for id, lease in held]
+                await self._db.tasks.defer(ours, [delay] * len(held), [reason] * len(held))
             self.wake()
 
     async def _pass(self) -> None:
@@ -145,10 +148,14 @@ class Dispatcher(Service):
             plan = self._decide(lanes)
             decided = time.perf_counter()
             given = await self._assign(plan)
-            self.timings.passed(read - began, decided - read, time.perf_counter() - decided, len(given))
+            self._passes += 1
+            self._assigned += len(given)
+            took = (read - began, decided - read, time.perf_counter() - decided)
+            for seconds, kept in zip(took, self._seconds.values(), strict=True):
+                kept.append(seconds)
             self._contended = len(given) < len(plan.assignments)
             if not self._contended:  # otherwise skipped tasks precede the assigned ones
-                self._marks.learn(given, limit, marks is not None, read - began)
+                self._marks.learn(_last_ready(given), len(given) < limit, marks is not None, read - began)
             if not lanes and marks is not None:  # tasks that were committed late may precede the marks
                 asyncio.get_running_loop().call_later(self._marks.due(), self.wake)
             self._sleeper.found(bool(plan.assignments))
@@ -171,7 +178,7 @@ class Dispatcher(Service):
         lanes = []
         for row in rows:
             skip = random.randint(0, max(len(row["ids"]) - limit, 0))
-            row["ids"], row["regions"] = row["ids"][skip:], row["regions"][skip:]
+            row["ids"], row["regions"] = row["ids"][skip:], row["regions"] and row["regions"][skip:]
             lanes.append(Lane(**row))
         return lanes
 
@@ -184,25 +191,23 @@ class Dispatcher(Service):
                 session.profile.turn = turn
         return plan
 
-    async def _assign(self, plan: Plan) -> list[Claimed]:
+    async def _assign(self, plan: Plan) -> list[pb.Assignment]:
         if not plan.assignments:
             return []
         ids = [one.task for one in plan.assignments]
-        given = await self._db.family(Fleet).assign_each(ids, [one.worker for one in plan.assignments])
-        by_worker: dict[str, list[Claimed]] = defaultdict(list)
-        for worker_id, task in given:
-            by_worker[worker_id].append(task)
+        rows = await self._db.family(Fleet).assign_each(ids, [one.worker for one in plan.assignments])
+        by_worker: dict[str, list[pb.Assignment]] = defaultdict(list)
+        for row in rows:
+            by_worker[row.pop("worker_id")].append(pb.Assignment(**row))
         for worker_id, tasks in by_worker.items():
             await self._deliver(self._registry.get(worker_id), tasks)
-        return [task for _, task in given]
+        return [task for tasks in by_worker.values() for task in tasks]
 
-    async def _deliver(self, session: Session | None, tasks: list[Claimed]) -> None:
-        ids: list[UUID] = [task.id for task in tasks]
+    async def _deliver(self, session: Session | None, tasks: list[pb.Assignment]) -> None:
         if session is None or session.outbox is None:  # it disconnected in the meantime
-            await self.put_back([(task.id, task.lease) for task in tasks], "its worker disconnected")
+            await self.put_back([(task.task_id, task.lease) for task in tasks], "its worker disconnected")
             return
-        until = time.monotonic() + self._settings.accept_seconds
-        session.give([codec.assignment(task) for task in tasks], ids, until)
+        session.give(tasks, time.monotonic() + self._settings.accept_seconds)
 
     async def _announce(self) -> None:
         """Store that this coordinator is alive, its timings, and the reasons that `why` shows."""
@@ -210,6 +215,23 @@ class Dispatcher(Service):
         workers = [session.candidate() for session in self._registry.connected()]
         plan = schedule(Snapshot(workers, lanes, self._turn, self._fairness))
         reasons = {lane: (why.reason, why.detail) for lane, why in plan.reasons.items()}
-        await self._db.family(Fleet).announce_coordinator(
-            self._name, len(workers), self.timings.as_json(), reasons
-        )
+        await self._db.family(Fleet).announce_coordinator(self._name, len(workers), self._figures(), reasons)
+
+    def _figures(self) -> dict[str, float]:
+        """Return counts since the start, and the seconds of each part of the last thousand passes."""
+        found: dict[str, float] = {"passes": self._passes, "assigned": self._assigned}
+        for part, kept in self._seconds.items():
+            ranked = sorted(kept) or [0.0]
+            found[f"{part}_p50_seconds"] = ranked[len(ranked) // 2]
+            found[f"{part}_p99_seconds"] = ranked[int(len(ranked) * 0.99)]
+        return found
+
+
+def _last_ready(tasks: Sequence[pb.Assignment]) -> dict[int, datetime]:
+    """Return the time of the youngest task of each lane."""
+    last: dict[int, int] = {}
+    for task in tasks:
+        lane, ready = task.lane, task.ready_us
+        if ready > last.get(lane, 0):
+            last[lane] = ready
+    return {lane: codec.moment(ready) for lane, ready in last.items()}

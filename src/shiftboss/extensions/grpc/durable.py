@@ -46,7 +46,7 @@ class DurableCalls(fleet_pb2_grpc.FleetServicer):
     async def StoreSteps(self, request: pb.StoreStepsRequest, context: Context) -> pb.StoreStepsResponse:
         session = await self._registry.session(request.worker_id, request.session)
         steps = [codec.step(one) for one in request.steps]
-        await self._own(session, [(step.task_id, step.lease) for step in steps])
+        await self._own(session, [(str(step.task_id), step.lease) for step in steps])
         try:
             stale = await self._db.steps.store(steps) if steps else []
         except TasksLocked as error:
@@ -57,7 +57,7 @@ class DurableCalls(fleet_pb2_grpc.FleetServicer):
     async def AppendParts(self, request: pb.AppendPartsRequest, context: Context) -> pb.AppendPartsResponse:
         session = await self._registry.session(request.worker_id, request.session)
         parts = [codec.part(one) for one in request.parts]
-        await self._own(session, [(part.task_id, part.lease) for part in parts])
+        await self._own(session, [(str(part.task_id), part.lease) for part in parts])
         try:
             stale = await self._db.steps.append(parts) if parts else []
         except TasksLocked as error:

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from shiftboss.log import get_logger
 from shiftboss.model.errors import DatabaseError, DatabaseUnavailable, TasksLocked
@@ -53,6 +54,18 @@ def must_wait_for(locked: TasksLocked) -> Refused:
 
 def invalid(message: str) -> Refused:
     return Refused(grpc.StatusCode.INVALID_ARGUMENT, message)
+
+
+def lenient(parse: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    """Return a parser that returns MALFORMED for bytes that cannot be decoded."""
+
+    def read(raw: bytes) -> Any:
+        try:
+            return parse(raw)
+        except DecodeError:
+            return MALFORMED
+
+    return read
 
 
 def readable(message: Any) -> Any:

@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heapreplace
 from typing import Any, NamedTuple
-from uuid import UUID
 
 from shiftboss.extensions.grpc.pool import Candidate, Entry, Pool
 from shiftboss.model.task import Priority
@@ -30,8 +29,9 @@ class Lane:
     tenant: str | None
     weight: float
     requires: Mapping[str, Any] | None
-    ids: Sequence[UUID]
-    regions: Sequence[str | None]
+    ids: Sequence[str]
+    regions: Sequence[str | None] | None = None
+    """The region of each task. None: no task has one."""
 
     @property
     def flow(self) -> str:
@@ -65,7 +65,7 @@ class Why(NamedTuple):
 
 
 class Given(NamedTuple):
-    task: UUID
+    task: str
     worker: str
 
 
@@ -129,20 +129,21 @@ class _Round:
         while flows:
             had, n, flow = flows[0]
             cursor = flow.lanes[0]
-            if not self._give(cursor):
+            alone = len(flows) == 1 and len(flow.lanes) == 1
+            given = self._give(cursor, cursor.end - cursor.at if alone else 1)
+            if not given:
                 flow.lanes.popleft()
                 if not flow.lanes:
                     heappop(flows)
                 continue
-            if had > self._now:
-                self._now = had
-            self._had[flow.name] = had + flow.share
+            self._now = max(self._now, had + (given - 1) * flow.share)
+            self._had[flow.name] = had = had + given * flow.share
             if cursor.at == cursor.end:
                 flow.lanes.popleft()
             elif len(flow.lanes) > 1:
                 flow.lanes.rotate(-1)
             if flow.lanes:
-                heapreplace(flows, (had + flow.share, n, flow))
+                heapreplace(flows, (had, n, flow))
             else:
                 heappop(flows)
 
@@ -160,20 +161,21 @@ class _Round:
             flows[name].lanes.append(cursor)
         return list(flows.values())
 
-    def _give(self, cursor: _Cursor) -> bool:
-        """Assign the next task of a lane to the best worker. Return False if no slot is free."""
-        lane, at = cursor.lane, cursor.at
-        region = lane.regions[at]
-        heap = cursor.heaps.get(region)
-        if heap is None:
-            heap = cursor.heaps[region] = self._heap(cursor.mask, lane.priority >= Priority.HIGH, region)
-        index = self._best(heap)
-        if index is None:
-            self.reasons[lane.lane] = self._why(lane, cursor.mask)
-            return False
-        self.assignments.append(Given(lane.ids[at], self._pool.workers[index].id))
-        cursor.at = at + 1
-        return True
+    def _give(self, cursor: _Cursor, most: int) -> int:
+        """Assign up to `most` tasks of a lane, each to the best worker. Return 0 if no slot is free."""
+        lane, begin = cursor.lane, cursor.at
+        for at in range(begin, begin + most):
+            region = None if lane.regions is None else lane.regions[at]
+            heap = cursor.heaps.get(region)
+            if heap is None:
+                heap = cursor.heaps[region] = self._heap(cursor.mask, lane.priority >= Priority.HIGH, region)
+            index = self._best(heap)
+            if index is None:
+                self.reasons[lane.lane] = self._why(lane, cursor.mask)
+                break
+            self.assignments.append(Given(lane.ids[at], self._pool.workers[index].id))
+            cursor.at = at + 1
+        return cursor.at - begin
 
     def _heap(self, mask: int, urgent: bool, region: str | None) -> list[Entry]:
         key = (mask, urgent, region)

@@ -6,20 +6,18 @@ import asyncio
 import ipaddress
 import socket
 from pathlib import Path
-from typing import Any
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from shiftboss.db import Database
-from shiftboss.extensions.grpc.auth import Authenticator, TokenCheck
+from shiftboss.extensions.grpc.auth import DatabaseTokens
 from shiftboss.extensions.grpc.dispatch import Dispatcher
-from shiftboss.extensions.grpc.parsing import LenientParsing
-from shiftboss.extensions.grpc.proto import externalscaler_pb2_grpc, fleet_pb2, fleet_pb2_grpc
+from shiftboss.extensions.grpc.proto import externalscaler_pb2_grpc
 from shiftboss.extensions.grpc.registry import Registry
 from shiftboss.extensions.grpc.scaler import Scaler
-from shiftboss.extensions.grpc.service import FleetService
+from shiftboss.extensions.grpc.service import SERVICE, FleetService
 from shiftboss.extensions.grpc.settings import CoordinatorSettings
 from shiftboss.extensions.grpc.streams import Parts
 from shiftboss.lifecycle import Service
@@ -27,8 +25,6 @@ from shiftboss.log import get_logger
 from shiftboss.model.errors import ConfigError, ShiftbossError
 
 log = get_logger(__name__)
-
-SERVICE = fleet_pb2.DESCRIPTOR.services_by_name["Fleet"].full_name
 
 
 class Coordinator(Service):
@@ -38,16 +34,16 @@ class Coordinator(Service):
         self,
         db: Database,
         settings: CoordinatorSettings,
-        authenticator: Authenticator | None,
+        tokens: DatabaseTokens | None,
         *,
         listen_url: str | None = None,
     ) -> None:
         super().__init__()
-        check(settings, authenticator)
+        check(settings, tokens)
         self.port = settings.port
         self._db = db
         self._settings = settings
-        self._authenticator = authenticator
+        self._tokens = tokens
         self._listen_url = listen_url or db.url
 
     @property
@@ -66,18 +62,18 @@ class Coordinator(Service):
         registry = Registry(self._db, self._settings)
         dispatcher = Dispatcher(self._db, registry, self._settings, self.name, self._listen_url)
         parts = Parts(self._db, registry, dispatcher, self._settings, self.name, installation)
-        fleet = FleetService(parts, self._authenticator)
-        fleet_pb2_grpc.add_FleetServicer_to_server(fleet, server)  # type: ignore[no-untyped-call]
+        server.add_generic_rpc_handlers((FleetService(parts, self._tokens).handlers(),))
         if self._settings.scaler:
             scaler = Scaler(self._db, self._settings.poll_seconds)
             externalscaler_pb2_grpc.add_ExternalScalerServicer_to_server(scaler, server)  # type: ignore[no-untyped-call]
         checks = health.aio.HealthServicer()  # type: ignore[attr-defined]
         health_pb2_grpc.add_HealthServicer_to_server(checks, server)
-        reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+        names = (SERVICE.full_name, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        reflection.enable_server_reflection(names, server)
         async with dispatcher:
             await server.start()
             await checks.set("", health_pb2.HealthCheckResponse.SERVING)
-            await checks.set(SERVICE, health_pb2.HealthCheckResponse.SERVING)
+            await checks.set(SERVICE.full_name, health_pb2.HealthCheckResponse.SERVING)
             log.info("coordinator started", address=self.address, tls=self._settings.tls_cert is not None)
             self.ready()
             await self._until_over(dispatcher)
@@ -95,11 +91,7 @@ class Coordinator(Service):
 
     def _server(self) -> grpc.aio.Server:
         size = self._settings.max_message_bytes
-        guards: list[Any] = [LenientParsing()]
-        if self._authenticator is not None:
-            guards.insert(0, TokenCheck(self._authenticator))
         return grpc.aio.server(
-            interceptors=guards,
             options=[
                 ("grpc.max_receive_message_length", size),
                 ("grpc.max_send_message_length", -1),
@@ -124,9 +116,9 @@ class Coordinator(Service):
             ) from error
 
 
-def check(settings: CoordinatorSettings, authenticator: Authenticator | None) -> None:
+def check(settings: CoordinatorSettings, tokens: DatabaseTokens | None) -> None:
     """Raise ConfigError for settings that are insecure or inconsistent."""
-    if authenticator is None and not is_loopback(settings.host):
+    if tokens is None and not is_loopback(settings.host):
         raise ConfigError(
             f"a coordinator on {settings.host} must require tokens",
             hint="set coordinator.require_token, or listen on 127.0.0.1",

@@ -7,40 +7,62 @@ from typing import Any
 from uuid import UUID
 
 import grpc
+from google.protobuf.message_factory import GetMessageClass
 
 from shiftboss.extensions.grpc import codec
-from shiftboss.extensions.grpc.auth import Authenticator
+from shiftboss.extensions.grpc.auth import DatabaseTokens
 from shiftboss.extensions.grpc.batcher import Batcher
 from shiftboss.extensions.grpc.durable import DurableCalls
-from shiftboss.extensions.grpc.enqueuing import Enqueuing
 from shiftboss.extensions.grpc.proto import fleet_pb2 as pb
 from shiftboss.extensions.grpc.refusals import (
     Context,
     Refused,
     answering,
     invalid,
+    lenient,
     must_wait_for,
     unknown_worker,
 )
 from shiftboss.extensions.grpc.session import Session
 from shiftboss.extensions.grpc.store import Ended, Fleet
 from shiftboss.extensions.grpc.streams import Parts, Streams
-from shiftboss.model.errors import TasksLocked
+from shiftboss.model.access import Principal, Role
+from shiftboss.model.errors import TasksLocked, UsageError
+from shiftboss.model.settings import Settings
 from shiftboss.model.worker import Orders
+from shiftboss.operations import Operations
 
-Answer = tuple[set[UUID], frozenset[UUID]]
+FOR_OPERATORS = "this call needs the token of an operator: `shiftboss token create NAME --role operator`"
+SERVICE = pb.DESCRIPTOR.services_by_name["Fleet"]
+Answer = tuple[set[str], set[str]]
 """The stale tasks of a batch of reports, and the tasks that another session has locked."""
 
 
 class FleetService(DurableCalls):
     """Implements proto/shiftboss/v1/fleet.proto."""
 
-    def __init__(self, parts: Parts, authenticator: Authenticator | None = None) -> None:
+    def __init__(self, parts: Parts, tokens: DatabaseTokens | None = None) -> None:
         self._db, self._registry, self._dispatcher, self._settings, self._name, self._installation = parts
         self.streams = Streams(parts)
-        self._enqueuing = Enqueuing(parts.db, authenticator)
+        self._tokens = tokens
+        self._operations = Operations(parts.db, Settings.load())
         self._beats: Batcher[dict[str, Any], Orders | None] = Batcher(self._beat_all, gather=0.02)
         self._reports: Batcher[list[Ended], Answer] = Batcher(self._report_all, limit=200)
+
+    def handlers(self) -> Any:
+        """Return the handlers of all calls. They get undecodable messages too, and refuse them."""
+        handlers: dict[str, Any] = {}
+        for method in SERVICE.methods:
+            stream, call = method.client_streaming, getattr(self, method.name)
+            wrap = grpc.stream_stream_rpc_method_handler if stream else grpc.unary_unary_rpc_method_handler
+            if self._tokens is not None and method.name != "EnqueueTask":  # it needs an operator's token
+                call = self._tokens.watched(call) if stream else self._tokens.guarded(call)
+            handlers[method.name] = wrap(
+                call,
+                lenient(GetMessageClass(method.input_type).FromString),
+                GetMessageClass(method.output_type).SerializeToString,
+            )
+        return grpc.method_handlers_generic_handler(SERVICE.full_name, handlers)
 
     @answering
     async def RegisterWorker(
@@ -108,7 +130,7 @@ class FleetService(DurableCalls):
         session = await self._registry.session(request.worker_id, request.session)
         items = {(one.held.task_id, one.held.lease): one for one in request.progress}
         held = [codec.held(one.held) for one in items.values()]
-        await self._own(session, held)
+        await self._own(session, [(str(id), lease) for id, lease in held])
         percents = [min(one.percent, 99) for one in items.values()]
         messages = [codec.plain(one.message) or None for one in items.values()]
         stale = await self._db.tasks.progress(held, percents, messages) if held else []
@@ -135,7 +157,7 @@ class FleetService(DurableCalls):
                 f"these tasks belong to installation {request.installation!r}, not to this one",
             )
         session = await self._registry.session(request.worker_id, request.session)
-        ended = codec.ended(session.worker_id, request.completions)
+        ended = codec.ended(session.worker_id, request.completions, session.held)
         if not ended:
             return pb.ReportCompletionResponse()
         await self._own(session, [(one.id, one.lease) for one in ended])
@@ -146,17 +168,17 @@ class FleetService(DurableCalls):
         )
         self._dispatcher.wake()
         if locked:
-            raise must_wait_for(TasksLocked(locked))
-        return pb.ReportCompletionResponse(stale=[str(one.id) for one in ended if one.id in stale])
+            raise must_wait_for(TasksLocked(UUID(id) for id in locked))
+        return pb.ReportCompletionResponse(stale=[one.id for one in ended if one.id in stale])
 
     async def _report_all(self, reports: Sequence[list[Ended]]) -> list[Answer]:
         """Store a batch of reports in one transaction. Only the reporter of a lease can make it stale."""
         every = {one[:3]: one for report in reports for one in report}
         try:
-            answer: Answer = await self._db.family(Fleet).report(list(every.values())), frozenset()
+            stale, locked = await self._db.family(Fleet).report(list(every.values())), frozenset[UUID]()
         except TasksLocked as error:
-            answer = set(error.stale), error.ids
-        return [answer] * len(reports)
+            stale, locked = set(error.stale), error.ids
+        return [(set(map(str, stale)), set(map(str, locked)))] * len(reports)
 
     @answering
     async def UnregisterWorker(
@@ -170,7 +192,24 @@ class FleetService(DurableCalls):
 
     @answering
     async def EnqueueTask(self, request: pb.EnqueueTaskRequest, context: Context) -> pb.EnqueueTaskResponse:
-        return await self._enqueuing.enqueue(request, context)
+        """Enqueue a task as an operator, validated and audited as over HTTP."""
+        who = await self._operator(context)
+        try:
+            made = await self._operations.enqueue(who, codec.new_task(request))
+        except UsageError as error:
+            raise invalid(f"{error.message}; {error.hint}" if error.hint else error.message) from None
+        return pb.EnqueueTaskResponse(task_id=str(made.id), created=made.created, warning=made.warning or "")
+
+    async def _operator(self, context: Context) -> Principal:
+        """Return the caller. Without tokens, the coordinator serves only this machine, and any caller."""
+        if self._tokens is None:
+            return Principal("grpc", Role.OPERATOR, source=context.peer())
+        who = await self._tokens.principal(context)
+        if who is None:
+            raise Refused(grpc.StatusCode.UNAUTHENTICATED, FOR_OPERATORS)
+        if not who.may(Role.OPERATOR):
+            raise Refused(grpc.StatusCode.PERMISSION_DENIED, f"{who.name} is a {who.role}; {FOR_OPERATORS}")
+        return who._replace(source=context.peer())
 
     @answering
     async def GetWorkerHealth(

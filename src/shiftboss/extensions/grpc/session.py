@@ -9,12 +9,12 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from uuid import UUID
 
 from shiftboss.extensions.grpc.pool import Candidate
 from shiftboss.extensions.grpc.proto import fleet_pb2 as pb
 
-Held = tuple[UUID, int]
+Held = tuple[str, int]
+"""The ID of a task, in the form that PostgreSQL writes, and the lease."""
 
 
 def hashed(secret: str) -> bytes:
@@ -76,16 +76,19 @@ class Outbox:
     def take(self, max_bytes: int) -> list[pb.AssignTaskResponse]:
         """Return everything, in messages of about `max_bytes` at most."""
         self.filled.clear()
-        messages = [pb.AssignTaskResponse(withdrawn=self._withdrawn, beat_now=self._beat_now)]
+        parts: list[list[pb.Assignment]] = [[]]
         size = 0
         for one in self._assignments:
-            size += one.ByteSize() + 8
-            if size > max_bytes and messages[-1].assignments:
-                messages.append(pb.AssignTaskResponse())
-                size = one.ByteSize() + 8
-            messages[-1].assignments.append(one)
-        first = messages[0]
-        empty = not (first.assignments or first.withdrawn or first.beat_now)
+            length = one.ByteSize() + 8
+            size += length
+            if size > max_bytes and parts[-1]:
+                parts.append([])
+                size = length
+            parts[-1].append(one)
+        messages = [pb.AssignTaskResponse(assignments=part) for part in parts]
+        messages[0].withdrawn.extend(self._withdrawn)
+        messages[0].beat_now = self._beat_now
+        empty = not (self._assignments or self._withdrawn or self._beat_now)
         self._assignments, self._withdrawn, self._beat_now = [], [], False
         return [] if empty else messages
 
@@ -98,7 +101,7 @@ class Session:
     secret: bytes
     profile: Candidate
     rate: Rate
-    held: dict[int, UUID] = field(default_factory=dict)
+    held: dict[int, str] = field(default_factory=dict)
     pending: dict[int, float] = field(default_factory=dict)
     free_slots: int = 0
     ahead: int = 0
@@ -122,11 +125,12 @@ class Session:
         self.profile.ahead = max(0, free - max(0, self.profile.slots - len(self.held)))
         return self.profile
 
-    def give(self, assignments: list[pb.Assignment], ids: list[UUID], until: float) -> None:
+    def give(self, assignments: list[pb.Assignment], until: float) -> None:
         assert self.outbox is not None
-        for one, id in zip(assignments, ids, strict=True):
-            self.held[one.lease] = id
-            self.pending[one.lease] = until
+        for one in assignments:
+            lease = one.lease
+            self.held[lease] = one.task_id
+            self.pending[lease] = until
         self.outbox.assign(assignments)
 
     def accept(self, leases: Iterable[int]) -> None:

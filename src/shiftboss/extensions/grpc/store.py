@@ -9,37 +9,47 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
-from psycopg.rows import args_row
+from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
+from psycopg.types.numeric import Int8BinaryLoader
 
 from shiftboss.db.connection import Row
 from shiftboss.db.locks import BOUNDED, deliver
-from shiftboss.db.payload import UnparsedLoader
-from shiftboss.model.task import Claimed
 from shiftboss.model.worker import Member, Orders
 
 if TYPE_CHECKING:
     from shiftboss.db import Database
 
 
-WAITING = (
-    "SELECT lane, queue, task_type, priority, tenant, weight, requires::text, ids, regions"
-    " FROM shiftboss.waiting(%s, %s, %s)"
-)
-ASSIGN_EACH = "SELECT worker_id, (task).* FROM shiftboss.assign_each(%s::uuid[], %s)"
-
-
+# Few lanes have tasks with regions, and one long text is read faster than an array.
+WAITING = """
+SELECT lane, queue, task_type, priority, tenant, weight, requires::text, array_to_string(ids, ',') AS ids,
+    CASE WHEN array_remove(regions, NULL) <> '{}' THEN regions END AS regions
+FROM shiftboss.waiting(%s, %s, %s)
+"""
+# The columns are the fields of the message Assignment.
+ASSIGN_EACH = """
+SELECT worker_id, (task).id::text AS task_id, (task).lease, (task).task_type,
+    (task).params::text AS params_json, (task).attempt, (task).max_attempts, (task).queue,
+    (task).priority, (task).tenant,
+    extract(epoch FROM (task).timeout)::float8 AS timeout_seconds, (task).deadline AS deadline_us,
+    (task).created_at AS created_us, (task).ready_at AS ready_us, (task).started_at AS started_us,
+    (task).run_id::text, (task).metadata::text AS metadata_json, (task).crashes, (task).lane
+FROM shiftboss.assign_each(%s::uuid[], %s::text[])
+"""
 REPORT = (
-    "SELECT shiftboss.report(%s, %s::uuid[], %s::bigint[], %s, %s::text[],"  # noqa: S608 - our own words
+    "SELECT shiftboss.report(%s::text[], %s::uuid[], %s::bigint[], %s::text[], %s::text[],"  # noqa: S608 - our own words
     f" %s::float8[], %s::float8[], %s::boolean[]) AS stale FROM {BOUNDED}"
 )
+#: Microseconds from 1970 to 2000, where PostgreSQL starts to count.
+SINCE_1970 = 946_684_800_000_000
 
 
 class Ended(NamedTuple):
     """The outcome of one attempt, as `shiftboss.report` expects it."""
 
     worker_id: str
-    id: UUID
+    id: str
     lease: int
     outcome: str
     text: str | None
@@ -89,7 +99,7 @@ class Fleet:
     async def session(self, worker_id: str) -> Row | None:
         """Return the session of a worker: its secret, the worker's row and the tasks that it holds."""
         return await self._db.fetch_one(
-            "SELECT s.secret, w.*, ARRAY(SELECT t.id FROM public.tasks t WHERE t.status = 'In Progress'"
+            "SELECT s.secret, w.*, ARRAY(SELECT t.id::text FROM public.tasks t WHERE t.status = 'In Progress'"
             " AND t.worker_id = w.id ORDER BY t.lease) AS held_ids,"
             " ARRAY(SELECT t.lease FROM public.tasks t WHERE t.status = 'In Progress'"
             " AND t.worker_id = w.id ORDER BY t.lease) AS held_leases"
@@ -123,25 +133,34 @@ class Fleet:
         lanes, times = (list(marks), list(marks.values())) if marks else (None, None)
         rows = await self._db.fetch(WAITING, [limit, lanes, times])
         for row in rows:
+            row["ids"] = row["ids"].split(",")
             if row["requires"] is not None:  # PostgreSQL's numbers may exceed 64 bits
                 row["requires"] = json.loads(row["requires"], parse_int=float)
         return rows
 
-    async def assign_each(self, ids: Sequence[UUID], workers: Sequence[str]) -> list[tuple[str, Claimed]]:
-        """Assign each task to its worker if both are still available. Their JSON is not parsed."""
-        async with (
-            self._db.connection() as conn,
-            conn.cursor(row_factory=args_row(_given), binary=True) as cursor,
-        ):
-            cursor.adapters.register_loader("jsonb", UnparsedLoader)
-            await cursor.execute(ASSIGN_EACH, [_array(id.hex for id in ids), list(workers)])
-            return await cursor.fetchall()
+    async def assign_each(self, ids: Sequence[str], workers: Sequence[str]) -> list[Row]:
+        """Assign each task to its worker if both are still available.
 
-    async def foreign_leases(self, worker_id: str, held: Sequence[tuple[UUID, int]]) -> list[UUID]:
+        Returns the worker_id of each assigned task and the fields of its message, with times in microseconds.
+        """
+        # The plain row factory: texts stay encrypted.
+        async with self._db.connection() as conn, conn.cursor(binary=True, row_factory=dict_row) as cursor:
+            cursor.adapters.register_loader("timestamptz", Int8BinaryLoader)
+            await cursor.execute(ASSIGN_EACH, [_array(ids), _texts(workers)])
+            rows = await cursor.fetchall()
+        for row in rows:
+            row["created_us"] += SINCE_1970
+            row["ready_us"] += SINCE_1970
+            row["started_us"] += SINCE_1970
+            if row["deadline_us"] is not None:
+                row["deadline_us"] += SINCE_1970
+        return rows
+
+    async def foreign_leases(self, worker_id: str, held: Sequence[tuple[str, int]]) -> list[UUID]:
         """Return the tasks that another worker holds with that lease."""
         ids, leases = [id for id, _ in held], [lease for _, lease in held]
         row = await self._db.fetch_one(
-            "SELECT shiftboss.foreign_leases(%s, %s, %s) AS ids", [worker_id, ids, leases]
+            "SELECT shiftboss.foreign_leases(%s, %s::uuid[], %s) AS ids", [worker_id, ids, leases]
         )
         return row["ids"] if row else []
 
@@ -187,14 +206,14 @@ class Fleet:
         row = await self._db.fetch_one(
             REPORT,
             [
-                [one.worker_id for one in ended],
-                _array(one.id.hex for one in ended),
-                _array(str(one.lease) for one in ended),
-                [one.outcome for one in ended],
-                [one.text for one in ended],
-                _array(repr(one.seconds) for one in ended),
-                _array(repr(one.delay) for one in ended),
-                _array(str(one.final) for one in ended),
+                _texts([one.worker_id for one in ended]),
+                _array([one.id for one in ended]),
+                _array([str(one.lease) for one in ended]),
+                _array([one.outcome for one in ended]),
+                _texts([one.text for one in ended]),
+                _array([repr(one.seconds) for one in ended]),
+                _array([repr(one.delay) for one in ended]),
+                _array([str(one.final) for one in ended]),
             ],
         )
         stale: list[UUID] = row["stale"] if row else []
@@ -223,19 +242,26 @@ class Fleet:
         )
 
     async def standing(self, worker_ids: Sequence[str]) -> list[Row]:
-        """Return whether each worker is paused, draining or unhealthy."""
+        """Return the workers that are paused, draining or not healthy."""
         return await self._db.fetch(
-            "SELECT w.id, w.paused, w.draining OR shiftboss.ending(w) AS draining, h.status"
+            "SELECT w.id, w.paused OR w.draining OR shiftboss.ending(w) AS shut, h.status"
             " FROM public.workers w JOIN shiftboss.worker_health h ON h.worker_id = w.id"
-            " WHERE w.id = ANY (%s)",
-            [list(worker_ids)],
+            " WHERE w.id = ANY (%s::text[])"
+            " AND (w.paused OR w.draining OR shiftboss.ending(w) OR h.status <> 'healthy')",
+            [_texts(worker_ids)],
         )
-
-
-def _given(worker_id: str, *task: Any) -> tuple[str, Claimed]:
-    return worker_id, Claimed(*task)
 
 
 def _array(words: Iterable[str]) -> str:
     """Return an array literal of words that need no quotes, much faster than the driver does."""
     return "{" + ",".join(words) + "}"
+
+
+def _texts(texts: Sequence[str | None]) -> str:
+    """Return an array literal of any texts."""
+    literals = {text: "NULL" if text is None else _quoted(text) for text in set(texts)}
+    return _array([literals[text] for text in texts])
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
