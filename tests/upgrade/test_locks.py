@@ -14,7 +14,7 @@ import pytest
 
 from shiftboss.db.ahead import build_ahead, indexes
 from shiftboss.db.connection import connect
-from shiftboss.db.migrate import _Migration, is_current, migrate
+from shiftboss.db.migrate import Migration, is_current, migrate
 from shiftboss.db.sqlfiles import SqlFile, all_trees
 from tests.conftest import as_superuser
 from tests.upgrade.test_upgrade import old_url  # noqa: F401 -- the fixture
@@ -119,7 +119,7 @@ def test_every_known_exception_is_one() -> None:
 
 async def test_indexes_of_large_tables_are_built_ahead(old_url: str) -> None:  # noqa: F811
     async with connect(old_url) as conn:
-        built = await build_ahead(conn, await _Migration(conn, None).indexes(), large=0)
+        built = await build_ahead(conn, await Migration(conn, None).indexes(), large=0)
     assert {"tasks_held", "tasks_suspended", "tasks_depends_on"} <= set(built)
     assert "past_attempts_group" not in built  # its column comes with the migration
     await migrate(old_url)

@@ -14,6 +14,7 @@ from shiftboss.extension import extensions
 CORE = "core"
 
 _REQUIRES = re.compile(r"--\s*requires:\s*(\w+)")
+_TABLE = re.compile(r"^\s*CREATE (?:UNLOGGED )?TABLE IF NOT EXISTS (\w+\.\w+)", re.MULTILINE)
 _VIEW = re.compile(r"^\s*CREATE\s+(?:OR\s+REPLACE\s+)?VIEW\s+([\w.\"]+)", re.IGNORECASE | re.MULTILINE)
 
 
@@ -32,6 +33,11 @@ class SqlFile:
     def requires(self) -> str | None:
         found = _REQUIRES.match(self.sql)
         return found[1] if found else None
+
+    @cached_property
+    def tables(self) -> list[str]:
+        """The tables that the file creates, with their schemas."""
+        return _TABLE.findall(self.sql)
 
     @cached_property
     def views(self) -> list[str]:
