@@ -1,6 +1,7 @@
 """Migrate a database of 0.1.0 with many tasks while a worker of 0.1.0 runs, then run both versions.
 
     python -m bench.upgrade --rows 10000000      # how long tables are locked, and whether anything is lost
+    python -m bench.upgrade --rows 10000000 --no-fsync      # the same without waiting for the disk
 
 Needs git and the network: the old version is taken from its commit and installed into an environment of its
 own.
@@ -16,10 +17,11 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, LiteralString
 
 import psycopg
 
@@ -52,24 +54,49 @@ SELECT jsonb_agg(t) FROM (SELECT * FROM tasks WHERE status IN ('Queued', 'In Pro
 """
 
 
-WRITE = "UPDATE public.tasks SET updated_at = now() WHERE id = '00000000-0000-0000-0000-000000000000'"
+CLAIM: LiteralString = "SELECT count(*) FROM shiftboss.claim('probe', 1)"
+ADD: LiteralString = "INSERT INTO public.tasks (task_type, queue) VALUES ('probe', 'none')"
+BLOCKERS = "SELECT left(query, 200) FROM pg_stat_activity WHERE pid = ANY (pg_blocking_pids(%s))"
 
 
 class Probe(threading.Thread):
-    """Calls claim for a worker that has nothing to do, and records the longest call."""
+    """Runs one statement again and again, and records the longest run."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, statement: LiteralString, prepare: LiteralString = "SELECT 1") -> None:
         super().__init__(daemon=True)
-        self._url, self.longest, self.stopping = url, 0.0, threading.Event()
+        self._url, self._statement, self._prepare = url, statement, prepare
+        self.longest, self.stopping, self.pid = 0.0, threading.Event(), threading.Event()
+        self.backend = 0
 
     def run(self) -> None:
         with psycopg.connect(self._url, autocommit=True) as conn:
-            conn.execute("SELECT shiftboss.register('probe', p_queues => ARRAY['none'])")
+            conn.execute(self._prepare)
+            self.backend = conn.info.backend_pid
+            self.pid.set()
             while not self.stopping.wait(0.02):
                 began = time.monotonic()
-                conn.execute("SELECT count(*) FROM shiftboss.claim('probe', 1)")
-                conn.execute(WRITE)
+                conn.execute(self._statement)
                 self.longest = max(self.longest, time.monotonic() - began)
+
+
+class Watch(threading.Thread):
+    """Looks every 20 ms which statement blocks a probe, and adds up the seconds of each."""
+
+    def __init__(self, url: str, probe: Probe) -> None:
+        super().__init__(daemon=True)
+        self._url, self._probe = url, probe
+        self.blocked: Counter[str] = Counter()
+
+    def run(self) -> None:
+        self._probe.pid.wait()
+        with psycopg.connect(self._url, autocommit=True) as conn:
+            last = time.monotonic()
+            while not self._probe.stopping.wait(0.02):
+                found = conn.execute(BLOCKERS, [self._probe.backend]).fetchall()
+                now = time.monotonic()
+                for (query,) in found[:1]:
+                    self.blocked[" ".join(query.split())[:70]] += now - last
+                last = now
 
 
 def old_version(place: Path) -> Path:
@@ -136,12 +163,13 @@ def ran(url: str, version: str, least: int) -> bool:
     return bool(one(url, "SELECT EXISTS (SELECT FROM ledger WHERE version = %s AND n >= %s)", version, least))
 
 
-def measure(rows: int) -> dict[str, Any]:
+def measure(rows: int, fsync: bool = True) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="shiftboss-upgrade-") as directory:
         place = Path(directory)
         place.chmod(0o755)
         (place / "upgraded.py").write_text(APP)
-        server = EmbeddedServer(place / "server", settings=DURABLE, linger=0)
+        settings = DURABLE if fsync else DURABLE | {"fsync": "off"}
+        server = EmbeddedServer(place / "server", settings=settings, linger=0)
         url = server.acquire()
         try:
             return upgrade(place, url, rows)
@@ -189,17 +217,27 @@ def upgrade(place: Path, url: str, rows: int) -> dict[str, Any]:
 
 
 def migrate_beside(url: str, new: Path, env: dict[str, str]) -> dict[str, Any]:
-    """Migrate while tasks are enqueued and run. Returns the longest claim and the longest write."""
-    probe = Probe(url)
-    probe.start()
+    """Migrate while tasks are enqueued and run. Returns the longest claim and the longest INSERT."""
+    claims = Probe(url, CLAIM, "SELECT shiftboss.register('probe', p_queues => ARRAY['nowhere'])")
+    inserts = Probe(url, ADD)
+    watch = Watch(url, inserts)
+    for each in (claims, inserts, watch):
+        each.start()
     began = time.monotonic()
     done = subprocess.run([new, "db", "migrate"], env=env, capture_output=True, text=True)
     took = time.monotonic() - began
-    probe.stopping.set()
-    probe.join()
+    for probe in (claims, inserts):
+        probe.stopping.set()
+        probe.join()
     if done.returncode:
         raise SystemExit(f"the migration failed:\n{done.stdout}\n{done.stderr}")
-    return {"migrate_seconds": round(took, 1), "longest_stall_seconds": round(probe.longest, 2)}
+    one(url, "WITH gone AS (DELETE FROM tasks WHERE queue = 'none' RETURNING 1) SELECT count(*) FROM gone")
+    return {
+        "migrate_seconds": round(took, 1),
+        "longest_claim_seconds": round(claims.longest, 2),
+        "longest_insert_seconds": round(inserts.longest, 2),
+        "inserts_blocked_by": {text: round(s, 2) for text, s in watch.blocked.most_common() if s >= 0.05},
+    }
 
 
 def verdict(url: str) -> dict[str, Any]:
@@ -217,8 +255,9 @@ def verdict(url: str) -> dict[str, Any]:
 def main() -> None:
     words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     words.add_argument("--rows", type=int, default=1_000_000)
+    words.add_argument("--no-fsync", action="store_true", help="do not wait for the disk")
     given = words.parse_args()
-    print(json.dumps(measure(given.rows) | {"load": os.getloadavg()[0]}, indent=2))
+    print(json.dumps(measure(given.rows, not given.no_fsync) | {"load": os.getloadavg()[0]}, indent=2))
 
 
 if __name__ == "__main__":
