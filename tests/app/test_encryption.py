@@ -79,6 +79,10 @@ async def _everything(db: Database, eventually: Callable[..., Any]) -> dict[str,
         broken, batch = await apart.enqueue(SECRET + "!"), await many.enqueue(SECRET)
         joined = await app.enqueue(group(echo.call(SECRET), echo.call(SECRET)).then(join, mine=SECRET))
         put_off = await wait.enqueue(SECRET)
+        dropped = await echo.options(delay=3600).enqueue(SECRET)
+        await operations.cancel_tasks(ANN, [dropped.id], f"no {SECRET}")
+        alert = {"rule": "r", "subject": "", "severity": "warning", "message": f"it says {SECRET}"}
+        await db.alerts.settle(["r"], [alert], [], "nobody")
         cron = Cron(name="nightly", cron="0 3 * * *", task=order(echo.name, {"word": SECRET}))
         await operations.put_schedule(ANN, cron)
         scheduled = app.handle((await db.schedules.run("nightly")) or told.id)
@@ -102,6 +106,9 @@ async def _everything(db: Database, eventually: Callable[..., Any]) -> dict[str,
         "schedule": (await db.schedules.all())[0]["task"]["params"],
         "audit": await db.fetch("SELECT details FROM shiftboss.audit ORDER BY at"),
         "steps": await db.steps.of(told.id),
+        "alert": (await db.alerts.firing())[0]["message"],
+        "alerted": await db.fetch("SELECT params FROM tasks WHERE params ? 'alert'"),
+        "cancelled": (await db.tasks.get(dropped.id) or {})["error_message"],
         "ids": [told.id, failed.id],
     }
 
@@ -130,7 +137,9 @@ async def test_nothing_is_in_clear_text_and_everything_is_read_back(
     assert found["groups"][1]["place"] == "app/secret_tasks.py in fail"
     assert found["deferred"] == f"waits for {SECRET}"
     assert found["schedule"] == {"word": SECRET}
-    assert SECRET in str(found["audit"])
+    assert (found["alert"], found["cancelled"]) == (f"it says {SECRET}", f"no {SECRET}")
+    assert SECRET in str(found["alerted"])
+    assert str(found["audit"]).count(SECRET) >= 3
     assert SECRET in str(found["steps"])
     assert "$enc" not in str(found)
     text = dump(db.url)
@@ -223,8 +232,10 @@ async def test_a_new_key_in_front_and_the_old_one_behind(
             new = current().names[0]
             assert await asyncio.to_thread(main, ["encryption", "status", "--json"]) == 0
     told = {row["key"]: row for row in json.loads(capsys.readouterr().out)}
-    assert told[old] == {"key": old, "use": "decrypts", "values": 1}, "its result is of the new key"
-    assert told[new] == {"key": new, "use": "encrypts and decrypts", "values": 3}
+    row = {"key": old, "use": "decrypts", "values": 1, "tables": {"tasks": 1}}
+    assert told[old] == row, "its result is of the new key"
+    row = {"key": new, "use": "encrypts and decrypts", "values": 3, "tables": {"tasks": 3}}
+    assert told[new] == row
 
 
 async def test_the_kit_and_values_from_before_there_was_a_key(

@@ -15,6 +15,7 @@ COLUMNS: Columns = {
     "key": lambda row: row["key"],
     "use": lambda row: row["use"],
     "values": lambda row: row["values"],
+    "tables": lambda row: ", ".join(f"{name} {count}" for name, count in row["tables"].items()),
 }
 
 
@@ -28,7 +29,7 @@ def new_key() -> None:
 
 @app.command()
 def status(as_json: Json = False) -> None:
-    """Show the configured keys, and how many stored values need each of them.
+    """Show the configured keys, and how many stored values of which tables need each of them.
 
     You can remove a key from the settings once no stored value needs it.
     """
@@ -44,6 +45,7 @@ def status(as_json: Json = False) -> None:
     show_rows(rows, COLUMNS, empty=empty)
 
 
-def _row(name: str, names: list[str], stored: dict[str, int]) -> dict[str, Any]:
+def _row(name: str, names: list[str], stored: dict[str, dict[str, int]]) -> dict[str, Any]:
     use = "missing" if name not in names else "encrypts and decrypts" if name == names[0] else "decrypts"
-    return {"key": name, "use": use, "values": stored.get(name, 0)}
+    tables = stored.get(name, {})
+    return {"key": name, "use": use, "values": sum(tables.values()), "tables": tables}

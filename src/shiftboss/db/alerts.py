@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from psycopg.types.json import Jsonb
 
 from shiftboss.db.connection import Row
+from shiftboss.model.codec import current
 
 if TYPE_CHECKING:
     from shiftboss.db.database import Database
@@ -21,9 +22,11 @@ class Alerts:
         self, rules: Sequence[str], found: list[dict[str, Any]], targets: Sequence[str], task: str | None
     ) -> list[Row]:
         """Start and end alerts according to what the rules found, and return the notifications to send."""
+        # A message may quote an error, and so a payload.
+        sealed = [one | {"message": current().text(one["message"])} for one in found]
         return await self._db.fetch(
             "SELECT * FROM shiftboss.settle_alerts(%s, %s, %s, %s)",
-            [list(rules), Jsonb(found), list(targets), task],
+            [list(rules), Jsonb(sealed), list(targets), task],
         )
 
     async def take_deliveries(self, targets: Sequence[str]) -> list[Row]:

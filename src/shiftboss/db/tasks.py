@@ -144,7 +144,6 @@ class Tasks:
 
     async def defer(self, held: Held, delays: Sequence[timedelta], reasons: Sequence[str]) -> list[UUID]:
         """Return tasks to the queue after a delay, without spending an attempt."""
-        reasons = [codec.current().text(reason) or "" for reason in reasons]
         return await self.under_lease(
             "shiftboss.defer({held}, %s::interval[], %s::text[])", held, delays, reasons
         )
@@ -192,7 +191,8 @@ class Tasks:
 
     async def cancel(self, ids: Sequence[UUID], reason: str | None = None) -> list[Cancel]:
         """Cancel queued tasks immediately, and ask running tasks to stop."""
-        rows = await self._db.fetch("SELECT * FROM shiftboss.cancel(%s, %s)", [list(ids), reason])
+        sealed = codec.current().text(reason)
+        rows = await self._db.fetch("SELECT * FROM shiftboss.cancel(%s, %s)", [list(ids), sealed])
         return [Cancel(**row) for row in rows]
 
     async def retry(

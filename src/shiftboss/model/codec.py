@@ -1,4 +1,4 @@
-"""Encryption of task payloads: sealed before they leave this process, opened when they are read.
+"""Encryption of payloads: sealed before they leave this process, opened when they are read.
 
 JSON is sealed as {"$enc": "KEY:DATA"} and text as "$enc:KEY:DATA", where KEY names the key and DATA is the
 nonce and the AES-256-GCM ciphertext in base64. Both are valid values of their columns, so plain SQL still
@@ -81,11 +81,15 @@ class Codec:
             return text
         return b'{"$enc":"' + self._encrypted(text, b"json").encode() + b'"}'
 
-    def value(self, value: Any) -> Any:
-        """Seal a JSON value."""
+    def value(self, value: Any, *, repeatable: bool = False) -> Any:
+        """Seal a JSON value. `repeatable` gives equal values the same ciphertext: SQL can compare them."""
         if self._seal is None or sealed_whole(value):
             return value
-        return {MARK: self._encrypted(orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS), b"json")}
+        if not repeatable:
+            return {MARK: self._encrypted(orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS), b"json")}
+        plain = orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_SORT_KEYS)
+        nonce = hmac.digest(self._hmac_key, plain, "sha256")[:NONCE_BYTES]
+        return {MARK: self._encrypted(plain, b"json", nonce)}
 
     def text(self, text: str | None) -> str | None:
         """Seal a text as a whole."""
@@ -110,9 +114,13 @@ class Codec:
         """Return an HMAC of the key: equal for equal keys, and it does not reveal them."""
         if self._seal is None or _HMAC.fullmatch(key):
             return key
-        return (
-            "hmac:" + hmac.new(self._hmac_key, key.encode(errors="replace"), hashlib.sha256).hexdigest()[:40]
-        )
+        return f"hmac:{self.fingerprint(key.encode(errors='replace'))[:40]}"
+
+    def fingerprint(self, data: bytes) -> str:
+        """Return a hash of the data. With a key, only its holders can check a guess of the data."""
+        if self._seal is None:
+            return hashlib.sha256(data).hexdigest()
+        return hmac.digest(self._hmac_key, data, "sha256").hex()
 
     def open(self, value: Any) -> Any:
         """Open all sealed parts of a JSON value that there are keys for; the others become `Sealed`.
@@ -145,10 +153,10 @@ class Codec:
         plain = self._decrypted(token, kind)
         return match[0] if plain is None else plain.decode()
 
-    def _encrypted(self, plain: bytes, kind: bytes) -> str:
+    def _encrypted(self, plain: bytes, kind: bytes, nonce: bytes | None = None) -> str:
         assert self._seal is not None
         name, cipher = self._seal
-        nonce = os.urandom(NONCE_BYTES)
+        nonce = nonce or os.urandom(NONCE_BYTES)
         data = nonce + cipher.encrypt(nonce, plain, kind)
         return name + b2a_base64(data, newline=False).decode()
 

@@ -116,9 +116,12 @@ class AdoptionNeeded(DatabaseError):
 
 
 class Defer(ShiftbossError):
-    """Raised by a handler to postpone the task by `seconds` without spending an attempt."""
+    """Raised by a handler to postpone the task by `seconds` without spending an attempt.
 
-    def __init__(self, reason: str, seconds: float, *, hint: str | None = None) -> None:
+    With encryption, the reason is encrypted, unless `clear` says that it contains nothing of the payload.
+    """
+
+    def __init__(self, reason: str, seconds: float, *, hint: str | None = None, clear: bool = False) -> None:
         if not seconds <= LONGEST_DEFER:  # also rejects NaN
             raise UsageError(
                 f"a task cannot be deferred by {seconds} s", hint=f"use at most {LONGEST_DEFER} s (ten years)"
@@ -126,6 +129,7 @@ class Defer(ShiftbossError):
         super().__init__(f"{reason}, retry in {seconds:.1f} s", hint=hint)
         self.reason = reason
         self.seconds = seconds
+        self.clear = clear
 
 
 class Retry(ShiftbossError):

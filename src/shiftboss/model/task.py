@@ -210,6 +210,8 @@ class Postpone(NamedTuple):
 
     seconds: float
     reason: str
+    clear: bool = True
+    """Whether the reason contains nothing of the payload, so that it is not encrypted."""
 
 
 class Cancelled(NamedTuple):

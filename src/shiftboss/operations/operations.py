@@ -51,7 +51,8 @@ class Operations(Audited):
     async def cancel_tasks(
         self, who: Principal, ids: Sequence[UUID], reason: str | None = None
     ) -> list[Cancel]:
-        async with self._recorded(who, Role.OPERATOR, "task.cancel", few(ids), count=len(ids), reason=reason):
+        noted = current().text(reason)
+        async with self._recorded(who, Role.OPERATOR, "task.cancel", few(ids), count=len(ids), reason=noted):
             return _some(await self._db.tasks.cancel(ids, reason or f"by {who.name}"), ids)
 
     async def retry_tasks(

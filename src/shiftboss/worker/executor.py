@@ -307,7 +307,7 @@ def classify(attempt: Attempt, error: BaseException, handler: Handler | None = N
     if isinstance(suspend, Suspend):
         return Suspended(suspend.waits)
     if isinstance(error, Defer):
-        return Postpone(max(error.seconds, 0.0), storable(str(error.reason)))
+        return Postpone(max(error.seconds, 0.0), storable(str(error.reason)), error.clear)
     if isinstance(error, KeyMissing):  # another worker may have the key
         return Postpone(UNKNOWN_DELAY, error.message)
     if isinstance(error, BadArguments):

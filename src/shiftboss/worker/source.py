@@ -17,6 +17,7 @@ from shiftboss.model.log import LogLine
 from shiftboss.model.task import Cancelled, Claimed, Complete, Fail, Postpone, Report, Suspended
 from shiftboss.model.worker import Member, Orders
 from shiftboss.worker.sleeper import Sleeper
+from shiftboss.worker.spool import seal
 
 if TYPE_CHECKING:
     from shiftboss.db import Database
@@ -203,7 +204,7 @@ class DatabaseSource:
                 delays = [None if f.after is None else timedelta(seconds=f.after) for f in fails]
                 return await tasks.fail(held, [f.error for f in fails], kinds, retry, delays)
             case Postpone():
-                later = [r.outcome for r in some if isinstance(r.outcome, Postpone)]
+                later = [o for r in some if isinstance(o := seal(r.outcome), Postpone)]
                 pauses = [timedelta(seconds=p.seconds) for p in later]
                 return await tasks.defer(held, pauses, [p.reason for p in later])
             case Cancelled():

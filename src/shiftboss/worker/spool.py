@@ -110,8 +110,8 @@ def seal(outcome: words.Outcome) -> words.Outcome:
             return words.Complete(codec.json(result))
         case words.Fail(error):
             return outcome._replace(error=codec.error(error) or "")
-        case words.Postpone(_, reason):
-            return outcome._replace(reason=codec.text(reason) or "")
+        case words.Postpone(seconds, reason, clear) if not clear:
+            return words.Postpone(seconds, codec.text(reason) or "")
         case words.Suspended(waits):
             return words.Suspended(sealed_waits(waits))
     return outcome
@@ -120,6 +120,7 @@ def seal(outcome: words.Outcome) -> words.Outcome:
 def _pack(report: Report, identity: str) -> dict[str, Any]:
     sealed = seal(report.outcome)
     outcome = sealed._asdict()
+    outcome.pop("clear", None)  # an older worker that takes over the file does not know it
     if isinstance(sealed, words.Complete) and sealed.result is not None:
         outcome["result"] = sealed.result.decode()
     task = report.task._asdict() | {"params": {}, "timeout": None}

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,7 +16,9 @@ from shiftboss import App, Context
 from shiftboss.db import Database
 from shiftboss.extensions.ai import AI
 from shiftboss.extensions.ai.errors import Exhausted
+from shiftboss.model.codec import new_key
 from shiftboss.model.errors import Defer
+from tests.app.test_encryption import keys
 
 from .conftest import ProtocolServer
 
@@ -119,7 +122,13 @@ async def test_a_call_that_no_day_can_pay_says_so(
     assert server.requests() == []
 
 
-@pytest.mark.usefixtures("environment")
+@pytest.fixture(params=["plain", "encrypted"])
+def encryption(request: pytest.FixtureRequest) -> Iterator[None]:
+    with keys(*([new_key()] if request.param == "encrypted" else [])):
+        yield
+
+
+@pytest.mark.usefixtures("environment", "encryption")
 async def test_a_handler_asks_for_its_tenant_and_why_tells(
     db: Database, server: ProtocolServer, eventually: Any
 ) -> None:

@@ -8,8 +8,10 @@ import time
 from uuid import UUID, uuid4
 
 import pytest
+from tests.app.test_encryption import SECRET, dump, keys
 
 from shiftboss.db import Database
+from shiftboss.model.codec import new_key
 from shiftboss.model.errors import DatabaseError
 from shiftboss.model.task import Claimed
 from shiftboss.model.worker import Member
@@ -191,3 +193,30 @@ async def test_ten_thousand_runs_list_quickly(db: Database) -> None:
         assert len(await db.runs.list_runs(bot="discovery", status="failed", limit=50)) == 50
         assert await db.runs.count_runs(status="failed") == 1000
     assert time.perf_counter() - began < 0.5
+
+
+async def test_encrypted_runs(db: Database) -> None:
+    with keys(new_key()):
+        first = await db.runs.start_run("discovery", params={"source": SECRET, "limit": 5})
+        same = await db.runs.start_run("discovery", params={"limit": 5, "source": SECRET})
+        assert (same.id, same.created) == (first.id, False), "SQL recognises the same job"
+        await db.runs.amend_run(first.id, "rotterdam", None, {"limit": 7, "more": SECRET})
+        task = await claimed(db)
+        assert task.params == {"source": SECRET, "limit": 5, "more": SECRET, "city": "rotterdam"}
+        await db.runs.report_run(first.id, task.lease, 40, {"inserted": 3}, {"after": SECRET}, f"at {SECRET}")
+        run = await run_of(db, first.id)
+        assert (run["message"], run["counters"]) == (f"at {SECRET}", {"inserted": 3})
+        assert (await db.runs.kept(first.id))["checkpoint"] == {"after": SECRET}
+        await db.tasks.fail([(task.id, task.lease)], [f"ValueError: {SECRET}"], retry=[False])
+        retried = await db.runs.retry_run(first.id)
+        assert (await db.runs.kept(retried.id))["checkpoint"] == {"after": SECRET}
+        await db.runs.cancel_run(retried.id, f"because of {SECRET}")
+        assert (await run_of(db, retried.id))["error_message"] == f"cancelled: because of {SECRET}"
+        assert (await claimed_params(db, retried.id)) == task.params
+    assert dump(db.url).count(SECRET) == 0
+
+
+async def claimed_params(db: Database, run: UUID) -> dict:
+    row = await db.fetch_one("SELECT params FROM tasks WHERE run_id = %s", [run])
+    assert row is not None
+    return row["params"]

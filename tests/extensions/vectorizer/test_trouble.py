@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any
 
 import orjson
@@ -13,6 +14,8 @@ from shiftboss.db import Database
 from shiftboss.extensions.ai import AI
 from shiftboss.extensions.ai.errors import Malformed, Unsuitable
 from shiftboss.extensions.ai.settings import AISettings, OpenAISettings, RetrySettings
+from shiftboss.model.codec import new_key
+from tests.app.test_encryption import SECRET, keys
 from tests.extensions.vectorizer.conftest import Steered, blog, make, one, vector_of, work
 from tests.extensions.vectorizer.provider import Provider, serving
 
@@ -200,3 +203,20 @@ async def test_changing_the_address_embeds_nothing_anew(db: Database) -> None:
     assert (await db.vectorizers.get(id)).base_url == "http://127.0.0.1:9/v1"
     await db.vectorizers.update(id, base_url="")
     assert (await db.vectorizers.get(id)).base_url is None
+
+
+async def test_errors_are_encrypted(db: Database, steered: Steered) -> None:
+    await blog(db, 4)
+    await db.execute("UPDATE blog SET body = 'poison' WHERE id = 4")
+    id = await make(db)
+    with keys(new_key()):
+        await work(db, steered)
+        [error] = await db.vectorizers.errors(id)
+        await db.vectorizers.defer(id, timedelta(minutes=1), f"no {SECRET}")
+        [status] = await db.vectorizers.status(id)
+        assert (error["reason"], status["defer_reason"]) == (
+            "steered: one of the texts is refused",
+            f"no {SECRET}",
+        )
+    stored = await one(db, "SELECT e.reason || v.defer_reason FROM ai._vectorizer_error e, ai.vectorizer v")
+    assert stored.count("$enc:") == 2

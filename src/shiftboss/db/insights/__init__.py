@@ -29,8 +29,8 @@ class Insights:
     def __init__(self, db: Database) -> None:
         self._db = db
 
-    async def keys(self) -> dict[str, int]:
-        """Return how many stored values need each encryption key, by key name."""
+    async def keys(self) -> dict[str, dict[str, int]]:
+        """Return how many stored values of each table need each encryption key, by key name."""
         return await key_names(self._db)
 
     @cached_property

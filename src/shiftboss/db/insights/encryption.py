@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING
+
+from shiftboss.db.sqlfiles import all_trees
 
 if TYPE_CHECKING:
     from shiftboss.db.database import Database
 
-#: Columns that may contain encrypted values, at any depth: params may contain results of parent tasks.
-COLUMNS = {
-    "public.tasks": ("params::text", "result_data::text", "error_message", "progress_message", "wait_reason"),
-    "shiftboss.past_attempts": ("error",),
-    "shiftboss.steps": ("result::text", "question"),
-    "shiftboss.sent_events": ("payload::text",),
-    "shiftboss.parts": ("part::text",),
-    "shiftboss.task_logs": ("message",),
-    "shiftboss.schedules": ("task::text",),
-    "shiftboss.error_groups": ("message",),
-}
-_NAMES = r"""SELECT n[1] AS name, count(*) AS values FROM {table}
-    CROSS JOIN LATERAL regexp_matches(concat_ws(' ', {columns}), '\$enc(?::|": ?")([0-9a-f]{{8}}):', 'g') n
-    GROUP BY 1"""
+_COLUMNS = """
+SELECT c.oid::regclass::text AS table, string_agg(format('%%I', a.attname), ', ') AS columns
+FROM unnest(%s::text[]) w (name)
+JOIN pg_catalog.pg_class c ON c.oid = to_regclass(w.name) AND has_table_privilege(c.oid, 'SELECT')
+JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+    AND a.atttypid IN ('text'::regtype, 'jsonb'::regtype)
+GROUP BY c.oid ORDER BY 1
+"""
+# A value may contain others: params contain the results of parent tasks.
+_NAMES = r"""
+SELECT n[1] AS name, count(*) AS values FROM (SELECT concat_ws(' ', {columns}) AS texts FROM {table}) t
+CROSS JOIN LATERAL regexp_matches(t.texts, '\$enc(?::|": ?")([0-9a-f]{{8}}):', 'g') n
+WHERE t.texts LIKE '%$enc%' GROUP BY 1
+"""
 
 
-async def key_names(db: Database) -> dict[str, int]:
-    """Return how many stored values need each key."""
-    found: dict[str, int] = {}
-    for table, columns in COLUMNS.items():
-        for row in await db.fetch(_NAMES.format(table=table, columns=", ".join(columns))):
-            found[row["name"]] = found.get(row["name"], 0) + row["values"]
+async def key_names(db: Database) -> dict[str, dict[str, int]]:
+    """Return how many values of each table need each key, over all tables of Shiftboss and its extensions."""
+    tables = [name for tree in all_trees() for file in tree.migrations for name in file.tables]
+    found: dict[str, dict[str, int]] = defaultdict(dict)
+    for row in await db.fetch(_COLUMNS, [sorted(set(tables))]):
+        for key in await db.fetch(_NAMES.format(**row)):
+            found[key["name"]][row["table"]] = key["values"]
     return found

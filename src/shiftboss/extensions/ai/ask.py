@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -15,6 +14,7 @@ from pydantic import BaseModel
 from shiftboss.extensions.ai.prompts import Prompts
 from shiftboss.extensions.ai.protocol import Chat, Message, Need, Origin, Tool
 from shiftboss.extensions.ai.schemas import json_schema
+from shiftboss.model.codec import current
 from shiftboss.model.errors import UsageError
 from shiftboss.model.task import storable
 
@@ -101,7 +101,7 @@ class Inquiry:
             json_schema(chat.schema) if chat.schema else None, [tool.document for tool in chat.tools],
         )  # fmt: skip
         packed = orjson.dumps(parts, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS, default=str)
-        return f"processed:{chat.origin.task_type}:{hashlib.sha256(packed).hexdigest()}"
+        return f"processed:{chat.origin.task_type}:{current().fingerprint(packed)}"
 
 
 def inquiry(prompt: str | None, schema: type[BaseModel] | None, ask: Ask, prompts: Prompts) -> Inquiry:

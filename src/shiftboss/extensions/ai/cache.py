@@ -1,4 +1,7 @@
-"""Caches answers and vectors by content, in PostgreSQL or Redis. A slow or broken cache counts as a miss."""
+"""Caches answers and vectors by content, in PostgreSQL or Redis, encrypted if there is a key.
+
+A slow or broken cache counts as a miss, and so does a value whose key this process does not have.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from shiftboss.extensions.ai.settings import CacheSettings
 from shiftboss.extensions.ai.store import AIEngine
 from shiftboss.extensions.ai.usage import UsageBuffer
 from shiftboss.log import get_logger
+from shiftboss.model.codec import Sealed, current
 from shiftboss.model.errors import ConfigError
 
 log = get_logger(__name__)
@@ -89,6 +93,9 @@ class Cache:
             return MINE
         looked = self._look(self._store, key, task_type, lease)
         taken = await self._safely(looked, task_type) or MINE
+        if taken.state == "hit":
+            value = _opened(taken.value)
+            taken = MINE if value is None else Taken("hit", value)
         if taken.state != "wait":
             self._usage_buffer.looked_up(task_type, "hits" if taken.state == "hit" else "misses")
         return taken
@@ -103,14 +110,16 @@ class Cache:
     async def get_many(self, keys: Sequence[str], task_type: str) -> dict[str, Any]:
         if self._store is None:
             return {}
-        found = await self._safely(self._store.get_many(keys), task_type) or {}
+        stored = await self._safely(self._store.get_many(keys), task_type) or {}
+        found = {key: value for key, one in stored.items() if (value := _opened(one)) is not None}
         for key in keys:
             self._usage_buffer.looked_up(task_type, "hits" if key in found else "misses")
         return found
 
     async def put_many(self, values: Mapping[str, Any], task_type: str) -> None:
         if self._store is not None and values:
-            await self._safely(self._store.put_many(values, task_type, self._ttl(task_type)), task_type)
+            sealed = {key: current().value(value) for key, value in values.items()}
+            await self._safely(self._store.put_many(sealed, task_type, self._ttl(task_type)), task_type)
 
     def _ttl(self, task_type: str) -> float:
         return self._settings.ttl.get(task_type, self._settings.default_ttl)
@@ -120,7 +129,7 @@ class Cache:
         if stand_in:
             ttl = min(ttl, self._settings.stand_in_ttl)
         if self._store is not None:
-            await self._safely(self._store.put(key, task_type, value, ttl), task_type)
+            await self._safely(self._store.put(key, task_type, current().value(value), ttl), task_type)
 
     async def release(self, key: str, task_type: str) -> None:
         if self._store is not None:
@@ -144,6 +153,11 @@ class Cache:
                 log.warning("AI cache unavailable, continuing without it", error=message)
             self._disabled_until = time.monotonic() + RETRY_AFTER
             return None
+
+
+def _opened(value: Any) -> Any:
+    opened = current().open(value)
+    return None if isinstance(opened, Sealed) else opened
 
 
 def open_store(settings: CacheSettings, shared: AIEngine | None) -> Store | None:

@@ -9,6 +9,7 @@ import typer
 from shiftboss.cli.output import Json, ask, say_json
 from shiftboss.extensions.ai.settings import AISettings
 from shiftboss.extensions.ai.store import AIEngine
+from shiftboss.model.codec import shown
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -75,7 +76,7 @@ def _cells(row: dict[str, Any]) -> list[str]:
         _use(row.get("calls_today")),
         _money(row.get("spend_today"), row.get("daily_budget")),
         "–" if latency is None else f"{latency:.0f} ms",
-        (row.get("last_error") or "–")[:60],
+        shown(row.get("last_error") or "–")[:60],
     ]
 
 

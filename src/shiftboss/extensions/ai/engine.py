@@ -31,7 +31,6 @@ from shiftboss.extensions.ai.settler import Settler
 from shiftboss.extensions.ai.store import AIEngine
 from shiftboss.extensions.ai.usage import CacheUse, UsageBuffer
 from shiftboss.extensions.ai.vectors import VectorCache
-from shiftboss.model.errors import Defer
 from shiftboss.model.settings import Settings
 from shiftboss.model.task import storable
 
@@ -154,7 +153,7 @@ class AI(Client):
                     await self._keep(key, asked, piece, route)
                     yield _answer(asked, piece, cached=False)
         except Held as error:
-            raise Defer(error.reason, error.seconds, hint=str(error)) from None
+            raise error.deferral() from None
 
     async def _once(self, key: str, asked: Inquiry, route: Fallback) -> tuple[Reply, bool]:
         """Share one call among identical concurrent requests of the same tenant and key in this process."""
@@ -197,7 +196,7 @@ class AI(Client):
         try:
             return await route.complete(asked.chat)
         except Held as error:
-            raise Defer(error.reason, error.seconds, hint=str(error)) from None
+            raise error.deferral() from None
 
     async def _keep(self, key: str, asked: Inquiry, reply: Reply, route: Fallback) -> None:
         """Cache the reply, unless it was truncated."""
@@ -223,7 +222,7 @@ class AI(Client):
         try:
             return await batcher.embed([storable(text) for text in texts])
         except Held as error:
-            raise Defer(error.reason, error.seconds, hint=str(error)) from None
+            raise error.deferral() from None
 
     async def _batcher(self, wanted: Wanted, origin: Origin) -> Batcher:
         if (wanted, origin) not in self._batchers:

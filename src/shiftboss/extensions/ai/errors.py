@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from shiftboss.extensions.ai.protocol import Usage
 from shiftboss.extensions.ai.secrets import redact
-from shiftboss.model.errors import ShiftbossError
+from shiftboss.model.errors import Defer, ShiftbossError
 from shiftboss.model.task import storable
 
 MAX_LENGTH = 500
@@ -103,6 +103,10 @@ class Held(ProviderError):
         super().__init__(provider, f"{reason}, available again in {seconds:.1f} s")
         self.reason = redact(reason)
         self.seconds = seconds
+
+    def deferral(self) -> Defer:
+        """Return what a handler raises. The reason is clear text: SQL finds tasks that a limit deferred."""
+        return Defer(self.reason, self.seconds, hint=str(self), clear=True)
 
 
 class TooCostly(ProviderError):

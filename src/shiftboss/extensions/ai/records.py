@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from shiftboss.extensions.ai.protocol import Chat, Reply
 from shiftboss.extensions.ai.secrets import redact
 from shiftboss.extensions.ai.settings import RecordSettings
+from shiftboss.model.codec import current
 from shiftboss.model.errors import ConfigError
 from shiftboss.model.task import storable
 
 MASK = "[redacted]"
+
+
+def sealed(call: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a call with its prompt, answer and error encrypted, if there is a key."""
+    codec = current()
+    texts = {name: codec.value(call[name]) for name in ("prompt", "answer") if call.get(name) is not None}
+    return {**call, **texts, "error": codec.text(call.get("error"))}
 
 
 class Recorder:

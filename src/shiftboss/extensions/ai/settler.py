@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from shiftboss.extensions.ai.ledger import Entry, Ledger
+from shiftboss.extensions.ai.records import sealed
 from shiftboss.extensions.ai.secrets import redact
 from shiftboss.extensions.ai.store import AIEngine
 from shiftboss.log import get_logger
@@ -44,7 +45,7 @@ class Settler:
 
         A successful call inside a step is settled in the transaction that stores the step.
         """
-        entry: Entry = {"call_id": str(call_id), "noted_at": time.time(), **result}
+        entry: Entry = {"call_id": str(call_id), "noted_at": time.time(), **sealed(result)}
         self._on_disk(lambda ledger: ledger.note(entry))
         if result["outcome"] == "ok" and self._attached(entry):
             return

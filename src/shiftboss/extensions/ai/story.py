@@ -10,6 +10,7 @@ from uuid import UUID
 from shiftboss.extensions.admin.page.site import Entry, Story, Visit
 from shiftboss.extensions.admin.page.words import line
 from shiftboss.extensions.ai.store import AIEngine
+from shiftboss.model.codec import shown
 
 SHOWN = 100
 
@@ -51,6 +52,7 @@ def said(answer: Any) -> str:
 
 def text(value: Any) -> str:
     """Return strings unchanged, anything else as JSON."""
+    value = shown(value)
     return "" if value is None else value if isinstance(value, str) else line(value)
 
 

@@ -7,8 +7,10 @@ from collections import defaultdict, deque
 from dataclasses import dataclass
 from typing import Any
 
+from shiftboss.extensions.ai.records import sealed
 from shiftboss.extensions.ai.store import AIEngine
 from shiftboss.log import get_logger
+from shiftboss.model.codec import current
 from shiftboss.model.errors import DatabaseError
 
 log = get_logger(__name__)
@@ -53,7 +55,7 @@ class UsageBuffer:
         free.latency_ms = seconds * 1000
         if error is not None:
             free.errors += 1
-            free.error = error
+            free.error = current().text(error)
         self._flush_soon()
 
     def looked_up(self, task_type: str, what: str) -> None:
@@ -65,7 +67,7 @@ class UsageBuffer:
     def record(self, call: dict[str, Any]) -> None:
         """Record a call, unless it has no prompt because it is not in the sample."""
         if self._shared is not None and call["prompt"] is not None:
-            self._records.append(call)
+            self._records.append(sealed(call))
             self._flush_soon()
 
     def _flush_soon(self) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 from collections.abc import Awaitable, Callable, Sequence
 
 import numpy as np
 
 from shiftboss.extensions.ai.cache import Cache
 from shiftboss.extensions.ai.protocol import Embeddings, Usage, Vectors
+from shiftboss.model.codec import current
 
 KIND = "embedding_generation"
 Embed = Callable[[Sequence[str]], Awaitable[Embeddings]]
@@ -40,7 +40,7 @@ class VectorCache:
         await self._cache.put_many(packed, KIND)
 
     def _key(self, text: str) -> str:
-        digest = hashlib.sha256(f"{self._route}\0{text}".encode()).hexdigest()
+        digest = current().fingerprint(f"{self._route}\0{text}".encode())
         return f"processed:{KIND}:{digest}"
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from shiftboss.db.connection import Row
+from shiftboss.model.codec import current
 from shiftboss.model.errors import NotFound
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class Runs:
         """Create a run and its task, or return the active run of the same job."""
         return await self._started(
             "SELECT * FROM shiftboss.start_run(%s, %s, %s, %s, %s, %s)",
-            [bot, city, category, params or {}, queue, requested_by],
+            [bot, city, category, _sealed(params), queue, requested_by],
         )
 
     async def retry_run(
@@ -56,7 +57,7 @@ class Runs:
 
     async def cancel_run(self, id: UUID, reason: str | None = None) -> None:
         """Cancel a run: at once while it is pending, through its worker while it is running."""
-        await self._db.execute("SELECT shiftboss.cancel_run(%s, %s)", [id, reason])
+        await self._db.execute("SELECT shiftboss.cancel_run(%s, %s)", [id, current().text(reason)])
 
     async def task_of_run(self, id: UUID, queue: str = "default") -> UUID | None:
         """Return the task of a pending run; create it if there is none."""
@@ -67,8 +68,10 @@ class Runs:
         self, id: UUID, city: str | None, category: str | None, params: dict[str, Any]
     ) -> UUID | None:
         """Fill in unset values of a pending run, and return its task, or None if it has started."""
+        if current():  # SQL cannot merge encrypted params
+            params = params | (await self.get(id) or {}).get("params", {})
         row = await self._db.fetch_one(
-            "SELECT shiftboss.amend_run(%s, %s, %s, %s) AS id", [id, city, category, params]
+            "SELECT shiftboss.amend_run(%s, %s, %s, %s) AS id", [id, city, category, _sealed(params)]
         )
         return row["id"] if row else None
 
@@ -82,9 +85,10 @@ class Runs:
         message: str | None = None,
     ) -> bool:
         """Report progress. Returns False if the caller no longer holds the run and must stop."""
+        sealed = None if checkpoint is None else current().value(checkpoint)
         row = await self._db.fetch_one(
             "SELECT shiftboss.report_run(%s, %s, %s, %s, %s, %s) AS held",
-            [id, lease, percent, counters, checkpoint, message],
+            [id, lease, percent, counters, sealed, current().text(message)],
         )
         return bool(row and row["held"])
 
@@ -146,3 +150,9 @@ class Runs:
     ) -> int:
         row = await self._db.fetch_one("SELECT shiftboss.count_runs(%s, %s, %s) AS n", [bot, status, since])
         return row["n"] if row else 0
+
+
+def _sealed(params: dict[str, Any] | None) -> dict[str, Any]:
+    """Encrypt params so that SQL still recognises the same job."""
+    sealed: dict[str, Any] = current().value(params, repeatable=True) if params else {}
+    return sealed

@@ -13,6 +13,7 @@ from psycopg.types.json import Jsonb
 from shiftboss.db.connection import Connection, Row
 from shiftboss.extensions.vectorizer.model import SourceRow, Vectorizer
 from shiftboss.extensions.vectorizer.vectors import OIDS, VectorList, VectorOids, register_vectors
+from shiftboss.model.codec import current
 from shiftboss.model.errors import DatabaseError
 from shiftboss.model.task import storable
 
@@ -178,12 +179,13 @@ class Vectorizers:
         tids, tickets = _identities(rows)
         row = await self._db.fetch_one(
             "SELECT ai._vectorizer_fail(%s, %s::text[]::tid[], %s::bigint[], %s, %s::text[]) AS ended",
-            [id, tids, tickets, step, [storable(reason) for reason in reasons]],
+            [id, tids, tickets, step, [current().text(storable(reason)) for reason in reasons]],
         )
         return row["ended"] if row else 0
 
     async def defer(self, id: int, delay: timedelta, reason: str) -> None:
-        await self._db.execute("SELECT ai._vectorizer_defer(%s, %s, %s)", [id, delay, storable(reason)])
+        reason = current().text(storable(reason)) or ""
+        await self._db.execute("SELECT ai._vectorizer_defer(%s, %s, %s)", [id, delay, reason])
 
     async def count(self, id: int, rows: int, chunks: int) -> None:
         await self._db.execute("SELECT ai._vectorizer_count(%s, %s, %s)", [id, rows, chunks])

@@ -142,7 +142,7 @@ BEGIN
     RETURN r.task_id;
 END $$;
 
--- Fill in unset values of a pending run and its task. Returns the id of the task, or NULL if the run has started.
+-- Fill in unset values of a pending run and its task. Encrypted params contain the former ones already. Returns the id of the task, or NULL if the run has started.
 CREATE OR REPLACE FUNCTION shiftboss.amend_run(p_run uuid, p_city text, p_category text, p_params jsonb) RETURNS uuid
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -157,7 +157,7 @@ BEGIN
         RETURN NULL;
     END IF;
     UPDATE public.worker_runs SET city = coalesce(city, p_city), category = coalesce(category, p_category),
-        params = p_params || params WHERE id = p_run AND status = 'pending';
+        params = CASE WHEN p_params ? '$enc' THEN p_params ELSE p_params || params END WHERE id = p_run AND status = 'pending';
     UPDATE public.tasks t SET params = r.params || jsonb_strip_nulls(jsonb_build_object('city', r.city, 'category', r.category))
     FROM public.worker_runs r WHERE r.id = p_run AND t.id = v_task;
     RETURN v_task;
