@@ -99,6 +99,18 @@ def limited_by_key(conn: Connection) -> dict[str, Any]:
     return {}
 
 
+def many_keys(conn: Connection) -> dict[str, Any]:
+    """The tasks at the front of the queue have a key each, and many other keys have used up part of their rate."""
+    conn.execute("SELECT shiftboss.set_limit('task_type', 't', NULL, 1, 5, '1 minute', 'key')")
+    ids = "SELECT id FROM public.tasks WHERE status = 'Queued' ORDER BY created_at LIMIT 100"
+    conn.execute(f"UPDATE public.tasks SET concurrency_key = id::text WHERE id IN ({ids})")
+    conn.execute(
+        "INSERT INTO shiftboss.rate_buckets (kind, name, key, tokens, refilled_at)"
+        " SELECT 'task_type', 't', id::text, 3, now() FROM public.tasks WHERE status = 'Queued'"
+    )
+    return {}
+
+
 def nothing(conn: Connection) -> dict[str, Any]:
     return {}
 
@@ -136,6 +148,7 @@ CALLS: dict[str, tuple[str, Callable[[Connection], dict[str, Any]]]] = {
     "claim with ageing": ("SELECT * FROM shiftboss.claim('w', 100)", ageing),
     "claim one with ageing": ("SELECT * FROM shiftboss.claim('w', 1)", ageing),
     "claim under a rate per key": ("SELECT * FROM shiftboss.claim('w', 100)", limited_by_key),
+    "claim under limits of many keys": ("SELECT * FROM shiftboss.claim('w', 100)", many_keys),
     "claim one": ("SELECT * FROM shiftboss.claim('w', 1)", nothing),
     "complete": ("SELECT shiftboss.complete(%(ids)s, %(leases)s, array_fill(NULL::jsonb, ARRAY[%(count)s]))", held),
     "fail": ("SELECT shiftboss.fail(%(ids)s, %(leases)s, array_fill('e'::text, ARRAY[%(count)s]))", held),

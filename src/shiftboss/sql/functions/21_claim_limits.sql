@@ -55,7 +55,9 @@ RETURNS void LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     ON CONFLICT (kind, name, key) DO UPDATE SET tokens = excluded.tokens,
         refilled_at = greatest(b.refilled_at, excluded.refilled_at);
     DELETE FROM shiftboss.rate_buckets b USING shiftboss.limits_of(p_queue, p_task_type) l
-    WHERE b.kind = l.kind AND b.name = l.name AND b.refilled_at < p_now - l.rate_period - interval '1 minute';
+    -- In another collation, so that the planner finds the full buckets by age and does not read those of all keys.
+    WHERE b.kind COLLATE "C" = l.kind AND b.name COLLATE "C" = l.name
+        AND b.refilled_at < p_now - l.rate_period - interval '1 minute';
 $$;
 
 -- Count these tasks against the limits. Limits without a rate are updated too: a claim at REPEATABLE READ whose
@@ -71,8 +73,8 @@ $$;
 -- Pick tasks from a lane that has limits. A task whose key is at its limit is parked (hold = 'limit'): it leaves the
 -- claim's index until a task with its key ends, so claims do not check it again and again. A task whose key has used
 -- up its rate becomes due when a token is available. p_only restricts the choice to these tasks. Each round: read and
--- lock the next tasks of the lane (`heads`) or those of p_only (`wanted`), count the running tasks of each key
--- (`busy`), decide which fit the limit per key (`judged`), and compute when a token is available (`rates`, `timed`).
+-- lock the next tasks of the lane (`heads`) or those of p_only (`wanted`), decide which fit the limit
+-- per key (`judged`), and compute when a token is available (`timed`).
 CREATE OR REPLACE FUNCTION shiftboss.pick_limited(p_lane bigint, p_queue text, p_task_type text, p_limit int,
     p_now timestamptz,
     p_only uuid[] DEFAULT NULL) RETURNS uuid[] LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -88,6 +90,8 @@ DECLARE
     v_due timestamptz[];
     v_some uuid[];
     v_keys text[];
+    v_all_keys text[] := '{}';
+    v_started jsonb := '{}';  -- how many tasks of each key the earlier rounds have picked
     v_parked boolean := false;
 BEGIN
     FOR round IN 1 .. 20 LOOP
@@ -108,31 +112,24 @@ BEGIN
             FOR UPDATE SKIP LOCKED
         ), seen AS (
             SELECT * FROM heads UNION ALL SELECT * FROM wanted
-        ), busy AS (
-            SELECT k.concurrency_key,
-                (SELECT count(*) FROM public.tasks r WHERE r.status = 'In Progress' AND r.task_type = p_task_type
-                    AND r.concurrency_key = k.concurrency_key)
-                + (SELECT count(*) FROM public.tasks r WHERE r.id = ANY (v_picked)
-                    AND r.concurrency_key = k.concurrency_key) AS n
-            FROM (SELECT DISTINCT concurrency_key FROM seen WHERE v_per_key IS NOT NULL
-                AND concurrency_key IS NOT NULL) k
         ), judged AS (
-            SELECT s.id, s.concurrency_key, s.ready_at, b.n IS NULL
-                OR b.n + row_number() OVER (PARTITION BY s.concurrency_key ORDER BY s.ready_at,
-                    s.id) <= v_per_key AS fits
-            FROM seen s LEFT JOIN busy b USING (concurrency_key)
-        ), rates AS (
-            SELECT k.concurrency_key, min(shiftboss.tokens_of(l, k.concurrency_key, p_now)) AS tokens,
-                max(l.rate_period / l.rate) AS every,
-                max(l.rate_period) AS most
-            FROM (SELECT DISTINCT concurrency_key FROM judged WHERE v_rated AND concurrency_key IS NOT NULL) k,
-                shiftboss.limits_of(p_queue, p_task_type) l
-            WHERE l.rate_per = 'key' GROUP BY k.concurrency_key
+            -- Counted for each task instead of joined by key: claims run without hash joins, and a nested loop would
+            -- compare every task with every key.
+            SELECT s.id, s.concurrency_key, s.ready_at, v_per_key IS NULL OR s.concurrency_key IS NULL
+                OR (SELECT count(*) FROM public.tasks r WHERE r.status = 'In Progress' AND r.task_type = p_task_type
+                        AND r.concurrency_key = s.concurrency_key)
+                    + coalesce((v_started ->> s.concurrency_key)::int, 0)
+                    + row_number() OVER (PARTITION BY s.concurrency_key ORDER BY s.ready_at, s.id) <= v_per_key AS fits
+            FROM seen s
         ), timed AS (
             SELECT j.*, CASE WHEN j.fits THEN least(r.most, (row_number() OVER (PARTITION BY j.concurrency_key, j.fits
                 -- at most one period, because the limit may be raised
                 ORDER BY j.ready_at, j.id) - r.tokens) * r.every) END AS late
-            FROM judged j LEFT JOIN rates r USING (concurrency_key)
+            FROM judged j LEFT JOIN LATERAL (
+                SELECT min(shiftboss.tokens_of(l, j.concurrency_key, p_now)) AS tokens,
+                    max(l.rate_period / l.rate) AS every, max(l.rate_period) AS most
+                FROM shiftboss.limits_of(p_queue, p_task_type) l WHERE v_rated AND l.rate_per = 'key'
+            ) r ON j.concurrency_key IS NOT NULL
         )
         SELECT (array_agg(id ORDER BY ready_at, id) FILTER (WHERE fits
             AND coalesce(late <= interval '0', true)))[1:v_room],
@@ -143,6 +140,11 @@ BEGIN
         INTO v_some, v_keys, v_full, v_late, v_due FROM timed;
         v_picked := v_picked || coalesce(v_some, '{}');
         v_room := v_room - coalesce(cardinality(v_some), 0);
+        IF v_per_key IS NOT NULL AND v_room > 0 AND v_some IS NOT NULL THEN
+            v_all_keys := v_all_keys || v_keys;
+            SELECT coalesce(jsonb_object_agg(k.key, k.n), '{}') INTO v_started FROM (
+                SELECT x AS key, count(*) AS n FROM unnest(v_all_keys) x WHERE x IS NOT NULL GROUP BY x) k;
+        END IF;
         IF v_rated AND v_some IS NOT NULL THEN
             PERFORM shiftboss.spend_each(p_queue, p_task_type, 'key', v_keys, p_now);
         END IF;
