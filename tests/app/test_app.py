@@ -143,7 +143,9 @@ async def test_a_failure_is_raised_where_it_is_awaited(opened: App) -> None:
         with pytest.raises(TaskFailed, match="no luck") as caught:
             await handle.result(timeout=20)
     assert caught.value.id == handle.id
-    assert "Traceback" in (caught.value.error or "")
+    error = caught.value.error or ""
+    assert "Traceback" in error and "in broken" in error
+    assert "shiftboss/worker" not in error, "the traceback starts at the handler"
 
 
 async def test_a_result_of_another_type_is_an_error(opened: App) -> None:

@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from contextvars import copy_context
+from types import TracebackType
 from typing import Any
 
 from shiftboss.model.step import LeaseLost, Suspend
@@ -18,6 +19,9 @@ from shiftboss.worker.mark import Mark
 
 #: A handler forked and returned in both processes. The copy must not use the loop and the sockets.
 EXIT_FORKED = 70
+#: The last frames of a traceback that an error keeps. More would be truncated, and each takes time to format.
+FRAMES = 50
+HERE = os.path.dirname(__file__) + os.sep
 _pid = os.getpid()
 
 
@@ -92,10 +96,18 @@ def reject(done: asyncio.Future[Any], error: BaseException) -> None:
         done.set_exception(error)
 
 
+def _from_handler(error: BaseException) -> TracebackType | None:
+    """Return the traceback from the handler on, without the frames of this package that called it."""
+    found = error.__traceback__
+    while found is not None and found.tb_frame.f_code.co_filename.startswith(HERE):
+        found = found.tb_next
+    return found or error.__traceback__
+
+
 def describe(error: BaseException, limit: int = 8000) -> str:
     """Return the error as text with the end of the traceback, even if its __str__ fails."""
     try:
-        text = "".join(traceback.format_exception(error))
+        text = "".join(traceback.format_exception(type(error), error, _from_handler(error), limit=-FRAMES))
     except Exception:
         text = f"{type(error).__name__} (cannot be printed)"
     text = storable(text).strip()
