@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 
 import psycopg
-from enqueuers import BARE, TASKS, workers
+from enqueuers import BACKLOG, BARE, TASKS, workers
 from enqueuers import clients as run
 from measures import Bench, Figures
 from systems import System
 
 SECONDS = 2.0
+BUSY = 30_000
 
 
 def ratios(bench: Bench, system: System, scale: float) -> Figures:
@@ -27,14 +27,23 @@ def ratios(bench: Bench, system: System, scale: float) -> Figures:
         ("draining_3", 3, "default"),
     ):
         with workers(url, count, queue):
-            figures[f"clients_32_{name}"] = ratio(url, 32, seconds)
+            figures[f"clients_32_{name}"] = ratio(url, 32, seconds, BUSY if queue == "default" else 0)
     return figures
 
 
-def ratio(url: str, count: int, seconds: float) -> float:
-    """Measure in the order bare, tasks, tasks, bare, so that drift cancels out."""
-    order = itertools.chain((BARE, TASKS), (TASKS, BARE))
-    rates = [(statement, asyncio.run(run(url, statement, count, seconds))) for statement in order]
+def ratio(url: str, count: int, seconds: float, busy: int = 0) -> float:
+    """Measure bare, tasks, tasks, bare, so that drift cancels out.
+
+    Workers drain `busy` tasks per second beside both tables.
+    """
+
+    def rate(statement: str) -> float:
+        with psycopg.connect(url, autocommit=True) as conn:
+            conn.execute("DELETE FROM tasks WHERE status = 'Queued'")
+            conn.execute(BACKLOG, [round(busy * seconds)])
+        return asyncio.run(run(url, statement, count, seconds))
+
+    rates = [(statement, rate(statement)) for statement in (BARE, TASKS, TASKS, BARE)]
     bare, tasks = (sum(rate for statement, rate in rates if statement == one) for one in (BARE, TASKS))
     return tasks / bare
 

@@ -24,8 +24,9 @@ import psycopg
 from servers import running
 from shiftboss.db.migrate import migrate
 
-TASKS = "INSERT INTO tasks (task_type, params) VALUES ('t', '{}')"
-BARE = "INSERT INTO bare (task_type, params) VALUES ('t', '{}')"
+TASKS = """INSERT INTO tasks (task_type, params) VALUES ('noop', '{"sent": 0}')"""
+BARE = TASKS.replace("tasks", "bare")
+BACKLOG = TASKS.replace("VALUES (", "SELECT ").replace("')", "' FROM generate_series(1, %s)")
 HERE = Path(__file__).parent
 
 
