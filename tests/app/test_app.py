@@ -144,7 +144,8 @@ async def test_a_failure_is_raised_where_it_is_awaited(opened: App) -> None:
             await handle.result(timeout=20)
     assert caught.value.id == handle.id
     error = caught.value.error or ""
-    assert "Traceback" in error and "in broken" in error
+    assert "Traceback" in error
+    assert "in broken" in error
     assert "shiftboss/worker" not in error, "the traceback starts at the handler"
 
 
