@@ -92,7 +92,7 @@ async def test_an_operators_limit_outlives_the_one_in_code(db: Database) -> None
 async def test_limits_in_code_hold(db: Database) -> None:
     app = make(max_per_key=1, concurrency_key=lambda host: host)
     await bring(db, app)
-    fetch = app.tasks["io.fetch"]
+    fetch = app.task_named("io.fetch")
     for host in ("a", "a", "b"):
         await fetch.enqueue(host)
     claimed = await db.tasks.claim("w", limit=3)

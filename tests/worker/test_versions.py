@@ -21,7 +21,7 @@ def release(version: int | None, **terms: Any) -> tuple[App, Task[Any, Any]]:
         seen.append(await ctx.step("ship", lambda: version))
         return seen
 
-    return app, app.tasks["shop.order"]
+    return app, app.task_named("shop.order")
 
 
 async def drain(url: str, app: App, hours: int) -> list[Report]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -72,7 +71,6 @@ class App:
             raise UsageError("an app needs a name", hint='for example: App("shop")')
         self.name = name
         self.handlers = Handlers()
-        self.tasks: dict[str, Task[..., Any]] = {}
         self.schedules: list[Cron] = []
         self._url = url
         self._connections: WeakKeyDictionary[asyncio.AbstractEventLoop, Connection] = WeakKeyDictionary()
@@ -103,20 +101,21 @@ class App:
             given = cast(AllTerms, terms)
             handler = Handler.of(function, name or f"{self.name}.{function.__name__}", given)
             self.handlers.add(handler)
-            kind = AsyncTask if inspect.iscoroutinefunction(function) else PlainTask
-            task: Task[..., Any] = kind(self, handler)
-            self.tasks[handler.name] = task
-            return task
+            return self._task(handler)
 
         return BatchDecorator(decorate) if terms.get("batch") else TaskDecorator(decorate)
 
     def task_named(self, name: str) -> Task[..., Any]:
-        """Return a task by name, for code that does not import the function.
+        """Return a task by name, also one whose function this program does not import.
 
-        Pass all arguments by name. They are checked against the schema that workers publish.
+        Pass all arguments by name. Without the function, they are checked against the schema that workers
+        publish, and a key that is a function does not apply.
         """
-        handler = Handler(name=name, function=elsewhere, mode="thread")
-        return self.tasks.get(name) or PlainTask(self, handler)
+        return self._task(self.handlers.get(name) or Handler(name=name, function=elsewhere, mode="thread"))
+
+    def _task(self, handler: Handler) -> Task[..., Any]:
+        kind = AsyncTask if handler.mode == "async" else PlainTask
+        return kind(self, handler)
 
     def cron(
         self, expression: str, *, timezone: str = "UTC", name: str | None = None, **terms: Unpack[Terms]
@@ -169,7 +168,6 @@ class App:
     def include(self, other: Handlers | App) -> None:
         """Add the tasks of another app, or the handlers of an extension, to this app."""
         if isinstance(other, App):
-            self.tasks |= other.tasks
             self.schedules += other.schedules
             other = other.handlers
         self.handlers.include(other)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -10,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar
 from uuid import UUID
 
 from pydantic import PydanticUserError, TypeAdapter, ValidationError
-from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from shiftboss.app.calls import Call
 from shiftboss.app.handle import Group, Handle, as_id
@@ -99,7 +97,7 @@ class Task(Generic[P, R]):
         self, parents: Sequence[Call[Any]], places: int | list[int], *args: Any, **kwargs: Any
     ) -> Call[R]:
         """Return a call whose first argument is the result of `parents`; see `Call.then`."""
-        first = next(iter(self._signature.parameters.values()), None)
+        first = next(iter(self.handler.signature.parameters.values()), None)
         if first is None or first.kind is first.VAR_KEYWORD:
             raise BadArguments(f"{self.name} has no parameter that can receive a result")
         params = self._encode(args, kwargs, missing=first.name)
@@ -150,7 +148,7 @@ class Task(Generic[P, R]):
         self, args: tuple[Any, ...], kwargs: dict[str, Any], missing: str | None = None
     ) -> dict[str, Any]:
         """Encode the arguments as JSON, except `missing`, which is filled in when the task runs."""
-        signature = self._signature
+        signature = self.handler.signature
         known = signature.parameters.values()
         if missing is not None:
             signature = signature.replace(parameters=[one for one in known if one.name != missing])
@@ -161,25 +159,7 @@ class Task(Generic[P, R]):
         for parameter in known:
             if parameter.kind is parameter.VAR_KEYWORD:
                 named |= named.pop(parameter.name, {})
-        bound = self.handler.bind(dict(named), signature.parameters if missing else None)
-        return {name: self._plain(name, bound[name]) for name in named}
-
-    def _plain(self, name: str, value: Any) -> Any:
-        """Convert one argument to plain JSON data."""
-        try:
-            return to_jsonable_python(value)
-        except (PydanticSerializationError, ValueError, RecursionError) as error:
-            problem = f"argument {name} of {self.name} cannot be stored as JSON: {error}"
-            hint = "pass plain data, a dataclass, a Pydantic model, or an id that the handler looks up"
-            raise BadArguments(problem, hint=hint) from None
-
-    @cached_property
-    def _signature(self) -> inspect.Signature:
-        signature = inspect.signature(self.function)
-        parameters = list(signature.parameters.values())[1 if self.handler.wants_context else 0 :]
-        return signature.replace(
-            parameters=[one for one in parameters if one.name not in self.handler.injected]
-        )
+        return self.handler.encode(dict(named), signature.parameters if missing else None)
 
     def decode(self, result: Any) -> R:
         """Convert a JSON result to the type that the function returns."""

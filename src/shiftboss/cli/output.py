@@ -21,9 +21,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Row = Mapping[str, Any]
-Columns = Mapping[str, Callable[[Row], Any]]
+#: The heading of each column, with the key of its value in a row, or a function of the row.
+Columns = Mapping[str, str | Callable[[Row], Any]]
 
 Json = Annotated[bool, typer.Option("--json", help="print JSON")]
+JsonLines = Annotated[bool, typer.Option("--json", help="one JSON object per line")]
+TaskId = Annotated[str, typer.Argument(help="task id")]
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=1000)]
+Every = Annotated[float, typer.Option("--every", min=0.1, help="seconds between updates")]
 LogLevel = Annotated[
     Literal["debug", "info", "warning", "error"],
     typer.Option("--log-level", case_sensitive=False, help="minimum log level"),
@@ -68,6 +73,12 @@ def confirm(question: str) -> None:
     typer.confirm(question, abort=True)
 
 
+def note(message: str | None) -> None:
+    """Print a note to stderr, so that it does not mix with the output."""
+    if message:
+        typer.echo(f"note: {message}", err=True)
+
+
 def console() -> Console:
     from rich.console import Console
 
@@ -88,13 +99,58 @@ def _plain(value: Any) -> Any:
     return value._asdict() if hasattr(value, "_asdict") else str(value)
 
 
-def show_rows(rows: Iterable[Row], columns: Columns, *, empty: str = "") -> None:
-    """Print a table on a terminal, or tab-separated lines without a heading on a pipe."""
-    lines = [[text(value(row)) for value in columns.values()] for row in rows]
+def show_rows(rows: Iterable[Row], columns: Columns, *, as_json: bool = False, empty: str = "") -> None:
+    """Print a table on a terminal, tab-separated lines without a heading on a pipe, or JSON."""
+    if as_json:
+        say_json(rows)
+        return
+    lines = [cells(row, columns) for row in rows]
     if not on_terminal():
         say_lines(lines)
         return
     console().print(table(columns, lines) if lines else empty)
+
+
+def cells(row: Row, columns: Columns) -> list[str]:
+    """Return the values of a row's columns, formatted for people."""
+    return [text(row[value] if isinstance(value, str) else value(row)) for value in columns.values()]
+
+
+def show_facts(facts: Row, width: int) -> None:
+    """Print one named value per line, without those that are empty."""
+    out = console()
+    for name, value in facts.items():
+        if value not in (None, ""):
+            out.print(f"[bold]{name:<{width}}[/] ", end="")
+            out.print(text(value), markup=False, soft_wrap=True)
+
+
+def say_change(name: str, state: str, changed: bool, as_json: bool) -> None:
+    """Report the new state of something, and in JSON whether the command changed it."""
+    say_json({"name": name, "changed": changed}) if as_json else typer.echo(f"{name} {state}")
+
+
+def step_name(row: Row) -> str:
+    """Return the name of a step, with its number if the task has several of that name."""
+    return f"{row['name']}#{row['ordinal']}" if row["ordinal"] > 1 else str(row["name"])
+
+
+def read_json(text: str, what: str, example: str) -> Any:
+    """Parse JSON that the user gave as `what`."""
+    import orjson
+
+    try:
+        return orjson.loads(text)
+    except ValueError as error:
+        raise UsageError(f"{what} is not JSON: {error}", hint=f"for example: {example}") from None
+
+
+def read_object(text: str, what: str, example: str) -> dict[str, Any]:
+    """Parse a JSON object that the user gave as `what`."""
+    value = read_json(text, what, example)
+    if not isinstance(value, dict):
+        raise UsageError(f"{what} must be a JSON object", hint=f"for example: {example}")
+    return value
 
 
 def say_lines(lines: Iterable[Iterable[str]]) -> None:
@@ -145,12 +201,8 @@ def span(seconds: float | None) -> str:
     return f"{minutes:.0f} min" if minutes < 60 else f"{hours:.1f} h" if hours < 48 else f"{days:.0f} days"
 
 
-async def task_ids(db: Database, words: Sequence[str], among: Collection[UUID] | None = None) -> list[UUID]:
-    """Resolve whole task ids and unique prefixes of task ids. `among` limits what a prefix can mean."""
-    return [await _task_id(db, word, among) for word in words]
-
-
-async def _task_id(db: Database, word: str, among: Collection[UUID] | None = None) -> UUID:
+async def task_id(db: Database, word: str, among: Collection[UUID] | None = None) -> UUID:
+    """Resolve a whole task id, or a unique prefix of one. `among` limits what a prefix can mean."""
     try:
         return UUID(word)
     except ValueError:

@@ -2,39 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from shiftboss.cli.operator import act, me
-from shiftboss.cli.output import Json, ask, say_json, show_rows
-from shiftboss.model.errors import UsageError
+from shiftboss.cli.output import Columns, Json, ask, note, read_object, show_rows
 
 app = typer.Typer(help="Cron schedules. The leader enqueues each task once per tick.", add_completion=False)
 Name = Annotated[str, typer.Argument(help="the schedule's name")]
 Missed = Literal["latest", "all", "skip"]
 
 
+COLUMNS: Columns = {
+    "name": "name",
+    "cron": "cron",
+    "zone": "timezone",
+    "task": lambda row: row["task"]["task_type"],
+    "next": lambda row: "paused" if row["paused"] else row["next_tick"],
+    "last": "last_tick",
+    "missed": "missed",
+}
+
+
 @app.command("list")
 def list_(as_json: Json = False) -> None:
     """List the schedules with their next and last ticks."""
-    rows = ask(lambda db: db.schedules.all())
-    if as_json:
-        say_json(rows)
-        return
-    show_rows(
-        rows,
-        {
-            "name": lambda row: row["name"],
-            "cron": lambda row: row["cron"],
-            "zone": lambda row: row["timezone"],
-            "task": lambda row: row["task"]["task_type"],
-            "next": lambda row: "paused" if row["paused"] else row["next_tick"],
-            "last": lambda row: row["last_tick"],
-            "missed": lambda row: row["missed"],
-        },
-        empty="no schedules: see `shiftboss schedule add --help`",
-    )
+    empty = "no schedules: see `shiftboss schedule add --help`"
+    show_rows(ask(lambda db: db.schedules.all()), COLUMNS, as_json=as_json, empty=empty)
 
 
 @app.command()
@@ -66,12 +61,14 @@ def add(
     """
     from shiftboss.leader.schedules import Cron, task
 
-    needs = None if requires is None else _object(requires, "--requires")
-    order = task(task_type, _object(params), queue=queue, priority=priority, tenant=tenant, requires=needs)
+    needs = None if requires is None else read_object(requires, "--requires", "'{\"gpu\": true}'")
+    given = read_object(params, "--params", "'{\"days\": 7}'")
+    order = task(task_type, given, queue=queue, priority=priority, tenant=tenant, requires=needs)
     wanted = Cron(name=name, cron=cron, task=order, timezone=timezone, missed=missed)
     wanted.check()
     row = act(lambda _, operations: operations.put_schedule(me(), wanted))
     typer.echo(f"{name}: next at {row['next_tick']:%Y-%m-%d %H:%M:%S %Z}")
+    note(row["warning"])
 
 
 @app.command()
@@ -93,16 +90,3 @@ def resume(name: Name) -> None:
     """Resume a schedule from its next tick. Ticks missed while paused are not fired."""
     act(lambda _, operations: operations.resume_schedule(me(), name))
     typer.echo(f"{name}: resumed")
-
-
-def _object(text: str, option: str = "--params") -> dict[str, Any]:
-    import orjson
-
-    example = "'{\"gpu\": true}'" if option == "--requires" else "'{\"days\": 7}'"
-    try:
-        value = orjson.loads(text)
-    except ValueError as error:
-        raise UsageError(f"{option} is not JSON: {error}", hint=f"for example: {option} {example}") from None
-    if not isinstance(value, dict):
-        raise UsageError(f"{option} must be a JSON object", hint=f"for example: {option} {example}")
-    return value

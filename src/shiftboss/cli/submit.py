@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shiftboss.cli.operator import act, me
-from shiftboss.cli.output import Json, parse_span, say_json
+from shiftboss.cli.output import Json, note, parse_span, read_object, say_json
 from shiftboss.model.errors import UsageError
 
 if TYPE_CHECKING:
     from shiftboss.db import Database
-    from shiftboss.model.task import NewTask
+    from shiftboss.model.task import Enqueued
     from shiftboss.operations import Operations
+    from shiftboss.worker.handlers import Handler
 
 app = typer.Typer(add_completion=False)
 
@@ -28,7 +29,7 @@ def submit(
     ] = None,
     params: Annotated[str | None, typer.Option("--params", help="arguments as JSON; - reads stdin")] = None,
     target: Annotated[
-        str | None, typer.Option("--app", help="check the name and arguments against this module:app")
+        str | None, typer.Option("--app", help="use the code of this module:app for checks and keys")
     ] = None,
     queue: Annotated[str | None, typer.Option("--queue", "-q", help="default: that of the task")] = None,
     priority: Annotated[
@@ -53,31 +54,31 @@ def submit(
     Example: shiftboss submit shop.greet name=World --wait
     """
     from shiftboss.model.task import NewTask
+    from shiftboss.worker.schemas import schema_of
 
     words, named = arguments or [], read_arguments(arguments or [], params)
-    terms: dict[str, Any] = {"queue": queue, "priority": priority, "tenant": tenant, "dedup_key": dedup_key}
-    terms = {name: value for name, value in terms.items() if value is not None}
+    given: dict[str, Any] = {"queue": queue, "priority": priority, "tenant": tenant, "dedup_key": dedup_key}
+    terms = {name: value for name, value in given.items() if value is not None}
     if delay:
         terms["delay"] = parse_span(delay)
-    task = (
-        _checked(target, task_type, named, terms)
-        if target
-        else NewTask(task_type=task_type, params=named, **terms)
-    )
+    handler = _handler(target, task_type) if target else None
 
     async def do(db: Database, operations: Operations) -> None:
-        task.params |= await _texts(db, task_type, words)
-        await _submit(db, operations, task, wait, timeout, as_json)
+        if handler is not None:
+            plain = handler.encode(named | _texts(words, schema_of(handler)))
+            task = handler.new_task(plain, **terms)
+        else:
+            published = await db.schemas.get(task_type)
+            texts = _texts(words, published["schema"] if published else {})
+            task = NewTask(task_type=task_type, params=named | texts, **terms)
+        made = await operations.enqueue(me(), task, keyed=handler is not None)
+        note(made.warning)
+        await _answer(db, made, wait, timeout, as_json)
 
     act(do)
 
 
-async def _submit(
-    db: Database, operations: Operations, task: NewTask, wait: bool, timeout: float | None, as_json: bool
-) -> None:
-    made = await operations.enqueue(me(), task)
-    if made.warning:
-        typer.echo(f"note: {made.warning}", err=True)
+async def _answer(db: Database, made: Enqueued, wait: bool, timeout: float | None, as_json: bool) -> None:
     if not wait:
         say_json({"id": made.id, "created": made.created}) if as_json else typer.echo(made.id)
         return
@@ -98,19 +99,11 @@ async def _submit(
 
 def read_arguments(words: Sequence[str], params: str | None) -> dict[str, Any]:
     """Parse `name=World count=3` as {"name": "World", "count": 3}, merged into the JSON object `params`."""
-    import orjson
-
-    named: Any = {}
+    named = {}
     if params is not None:
-        try:
-            named = orjson.loads(sys.stdin.read() if params == "-" else params)
-        except ValueError as error:
-            raise UsageError(
-                f"--params is not JSON: {error}", hint="""--params '{"name": "World"}'"""
-            ) from None
-        if not isinstance(named, dict):
-            raise UsageError("--params must be a JSON object", hint="""--params '{"name": "World"}'""")
-    return {**named, **{name: value for name, _, value in map(_word, words)}}
+        given = sys.stdin.read() if params == "-" else params
+        named = read_object(given, "--params", """--params '{"name": "World"}'""")
+    return named | {name: value for name, _, value in map(_word, words)}
 
 
 def _word(word: str) -> tuple[str, str, Any]:
@@ -126,23 +119,18 @@ def _word(word: str) -> tuple[str, str, Any]:
         return name, text, text
 
 
-def _checked(target: str, task_type: str, named: dict[str, Any], terms: dict[str, Any]) -> NewTask:
+def _handler(target: str, task_type: str) -> Handler:
     from shiftboss.worker.process import handlers_of, load
 
-    handler = handlers_of(load(target)).named(task_type)
-    handler.bind(named)
-    return handler.new_task(named, **terms)
+    return handlers_of(load(target), target).named(task_type)
 
 
-async def _texts(db: Database, task_type: str, words: Sequence[str]) -> Mapping[str, str]:
+def _texts(words: Sequence[str], schema: Mapping[str, Any]) -> dict[str, str]:
     """Return the values that must stay text: `name=7` if the task's schema accepts only a string."""
     from shiftboss.model.arguments import fits
 
-    published = await db.schemas.get(task_type)
-    schema = published["schema"] if published else {}
-    given = {name: (value, named) for name, value, named in map(_word, words)}
     return {
         name: text
-        for name, (text, value) in given.items()
+        for name, text, value in map(_word, words)
         if value != text and fits(text, schema, name) and not fits(value, schema, name)
     }

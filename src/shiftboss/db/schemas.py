@@ -42,10 +42,13 @@ class Schemas:
         query = f"SELECT {COLUMNS} FROM shiftboss.task_schemas WHERE task_type = %s"  # noqa: S608
         return await self._db.fetch_one(query, [task_type])
 
-    async def check(self, tasks: Sequence[NewTask], *, strict: bool = False) -> list[str]:
+    async def check(
+        self, tasks: Sequence[NewTask], *, strict: bool = False, keyed: bool = False
+    ) -> list[str]:
         """Check arguments against the schemas, and fill in the options that the task types declare.
 
-        Return a warning for each type that no worker serves. With `strict`, raise UnknownTaskType instead.
+        Return a warning for each type that no worker serves, and for each key that only Python can compute,
+        unless the tasks are already `keyed`. With `strict`, raise UnknownTaskType for unknown types.
         """
         types = sorted({task.task_type for task in tasks})
         rows = await self._db.fetch("SELECT * FROM shiftboss.known_types(%s)", [types])
@@ -53,20 +56,23 @@ class Schemas:
         unknown = [await self._unknown(row["task_type"]) for row in rows if not row["known"]]
         if strict and unknown:
             raise unknown[0]
+        warnings = [f"{error.message}: {error.hint}" for error in unknown]
         for task in tasks:
             schema = schemas.get(task.task_type)
-            if schema is not None:
-                fill_in(task, schema)
-            if sealed_whole(task.params):  # a retry by a process without the key
+            if schema is None or sealed_whole(task.params):  # sealed: a retry by a process without the key
                 continue
-            if schema is not None and "shiftboss.results" not in (
-                task.metadata or {}
-            ):  # some arguments are added later
+            if "shiftboss.results" not in (task.metadata or {}):  # otherwise some arguments are added later
                 check_arguments(task.task_type, task.params, schema)
-        return [f"{error.message}: {error.hint}" for error in unknown]
+            computed = fill_in(task, schema)
+            warnings += [] if keyed else [_computed(task.task_type, name) for name in computed]
+        return list(dict.fromkeys(warnings))
 
     async def _unknown(self, task_type: str) -> UnknownTaskType:
         known = {row["task_type"] for row in await self.all()}
         near = get_close_matches(task_type, known - {task_type}, n=1)
         hint = f"did you mean {near[0]}?" if near else "the task waits until a worker serves this type"
         return UnknownTaskType(f"no worker serves the task type {task_type!r}", hint=hint)
+
+
+def _computed(task_type: str, option: str) -> str:
+    return f"this task has no {option}: {task_type} computes it with a Python function, which is not at hand"

@@ -19,6 +19,7 @@ from shiftboss.model.access import Principal, Role
 from shiftboss.model.codec import current
 from shiftboss.model.errors import NotFound
 from shiftboss.model.task import Cancel, Enqueued, NewTask
+from shiftboss.model.terms import KEYS
 from shiftboss.operations.approvals import check, pick, shortened
 from shiftboss.operations.audit import Audited, few
 
@@ -33,15 +34,19 @@ Kind = Literal["queue", "task_type"]
 class Operations(Audited):
     """Operations on tasks, workers, slots, queues, schedules and tokens."""
 
-    async def enqueue(self, who: Principal, task: NewTask) -> Enqueued:
-        """Enqueue a task. The result has a `warning` if no worker has published its type."""
-        async with self._recorded(who, Role.OPERATOR, "task.enqueue", task.task_type, queue=task.queue):
-            warnings = await self._check(task)
-            (made,) = await self._db.tasks.enqueue([task])
-            return made._replace(warning="; ".join(warnings) or None)
+    async def enqueue(self, who: Principal, task: NewTask, *, keyed: bool = False) -> Enqueued:
+        """Enqueue a task. The result has a `warning` if its type is unknown, or its key needs Python code.
 
-    async def _check(self, task: NewTask) -> list[str]:
-        return await self._db.schemas.check([task], strict=self._settings.tasks.strict)
+        `keyed` means that the code of the task type has already computed the keys.
+        """
+        async with self._recorded(who, Role.OPERATOR, "task.enqueue", task.task_type, queue=task.queue):
+            warning = await self._check(task, keyed=keyed)
+            (made,) = await self._db.tasks.enqueue([task])
+            return made._replace(warning=warning)
+
+    async def _check(self, task: NewTask, *, keyed: bool = False) -> str | None:
+        strict = self._settings.tasks.strict
+        return "; ".join(await self._db.schemas.check([task], strict=strict, keyed=keyed)) or None
 
     async def task_types(self, who: Principal) -> list[Row]:
         """Return the task types that workers have published, with the JSON Schema of their arguments."""
@@ -175,15 +180,17 @@ class Operations(Audited):
             await self._db.fairness.set_ageing(every)
 
     async def put_schedule(self, who: Principal, cron: Cron) -> Row:
-        """Create or replace a schedule. Return its row."""
+        """Create or replace a schedule. Return its row, with the `warning` of `enqueue`."""
         async with self._recorded(who, Role.OPERATOR, "schedule.put", cron.name, cron=cron.cron):
             cron.check()
-            declared = NewTask(task_type=cron.task["task_type"], params=cron.task.get("params") or {})
-            await self._check(declared)
-            await register(self._db, [replace(cron, task=as_json(declared) | cron.task)])
+            task = NewTask(task_type=cron.task["task_type"], params=cron.task.get("params") or {})
+            warning = await self._check(task)
+            declared = as_json(task)
+            keys = {name: declared[name] for name in KEYS if name in declared}  # of the present params
+            await register(self._db, [replace(cron, task=declared | cron.task | keys)])
             if (row := await self._db.schedules.get(cron.name)) is None:
                 raise unknown(cron.name)
-            return row
+            return row | {"warning": warning}
 
     async def run_schedule(self, who: Principal, name: str) -> UUID:
         """Enqueue the task of a schedule now, without changing its ticks. Return the task's id."""

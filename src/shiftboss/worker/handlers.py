@@ -11,22 +11,32 @@ from functools import cached_property
 from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from shiftboss.model.arguments import BadArguments
 from shiftboss.model.errors import UsageError
 from shiftboss.model.task import NewTask
-from shiftboss.model.terms import PUBLISHED_TERMS
+from shiftboss.model.terms import (
+    KEYS,
+    PERIODS,
+    PUBLISHED_TERMS,
+    fields,
+    needs_argument,
+    template_key,
+    type_key,
+)
 from shiftboss.worker.batches import Batch, one_by_one
 from shiftboss.worker.blocking import SyncContext
 from shiftboss.worker.context import Context
 from shiftboss.worker.encoding import hints_of
 from shiftboss.worker.engines import requiring
 from shiftboss.worker.middleware import Environment, Injected, is_database
-from shiftboss.worker.options import check_engine, check_limits, limits, refuse_unknown
+from shiftboss.worker.options import check_engine, check_keys, check_limits, limits, refuse_unknown
 from shiftboss.worker.retries import Errors, Pause, errors
 from shiftboss.worker.schemas import schema_of
 
 Mode = Literal["async", "thread", "process"]
+Key = str | Callable[..., str | None]
 SPANS = ("backoff_max", "timeout", "rate_period", "dedup_for", "debounce", "debounce_max")
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -56,8 +66,9 @@ class Terms(TypedDict, total=False):
     """What requested the task, such as `user_requested`. It determines the priority if none is given."""
     timeout: timedelta | float | None
     """The longest duration of one attempt."""
-    concurrency_key: Callable[..., str | None] | None
-    """Returns the key of a task from its arguments, for limits per key."""
+    concurrency_key: Key | None
+    """The key of a task, for limits per key: a template of its arguments, such as `"{user_id}"`, or a
+    function that takes them by name. A function applies only to tasks enqueued where it is imported."""
     max_running: int | None
     """How many may run at a time in the whole fleet. Workers declare this limit and the next four when they
     start; limits that an operator sets (`shiftboss queues limit --type`) take precedence."""
@@ -69,8 +80,9 @@ class Terms(TypedDict, total=False):
     """Default: one minute."""
     rate_per: Literal["all", "key", "tenant"] | None
     """Apply `rate` to each `concurrency_key` or each tenant. Default: `all`, one rate for the type."""
-    dedup_key: Callable[..., str | None] | None
-    """Returns a key from the arguments. Only one task of this type can be live with the same key."""
+    dedup_key: Key | None
+    """A template or function as for `concurrency_key`. Only one task of this type can be live with the same
+    key."""
     dedup_for: timedelta | float | None
     """How long the key stays reserved after the enqueue, even if the task completes earlier."""
     debounce: timedelta | float | None
@@ -124,8 +136,8 @@ class Handler:
     give_up_on: Errors | None = None
     origin: str | None = None
     timeout: timedelta | None = None
-    concurrency_key: Callable[..., str | None] | None = None
-    dedup_key: Callable[..., str | None] | None = None
+    concurrency_key: Key | None = None
+    dedup_key: Key | None = None
     dedup_for: timedelta | None = None
     debounce: timedelta | None = None
     debounce_max: timedelta | None = None
@@ -170,6 +182,7 @@ class Handler:
             function = one_by_one(function, name)
         handler = cls(name=name, function=function, **given)
         check_limits(handler)
+        check_keys(handler)
         return handler
 
     @property
@@ -212,6 +225,13 @@ class Handler:
         )
 
     @cached_property
+    def signature(self) -> inspect.Signature:
+        """The arguments of a task: the function's signature without the context and injected resources."""
+        whole = inspect.signature(self.function)
+        parameters = list(whole.parameters.values())[1 if self.wants_context else 0 :]
+        return whole.replace(parameters=[one for one in parameters if one.name not in self.injected])
+
+    @cached_property
     def hints(self) -> dict[str, Any]:
         return hints_of(self.function)
 
@@ -219,9 +239,7 @@ class Handler:
     def arguments(self) -> type[BaseModel] | None:
         """A model of the parameters, or None if the function accepts any keyword argument."""
         fields: dict[str, Any] = {}
-        for n, parameter in enumerate(inspect.signature(self.function).parameters.values()):
-            if (n == 0 and self.wants_context) or parameter.name in self.injected:
-                continue
+        for parameter in self.signature.parameters.values():
             if parameter.kind is parameter.VAR_KEYWORD:
                 return None
             if parameter.kind is parameter.VAR_POSITIONAL or parameter.kind is parameter.POSITIONAL_ONLY:
@@ -249,31 +267,49 @@ class Handler:
             problems = "; ".join(_problem(detail) for detail in error.errors(include_url=False))
             raise BadArguments(f"arguments of {self.name} are not valid: {problems}") from None
 
+    def encode(self, params: dict[str, Any], only: Collection[str] | None = None) -> dict[str, Any]:
+        """Validate the arguments of a call as `bind` does, and return them as plain JSON data."""
+        bound = self.bind(params, only)
+        return {name: self._encoded(name, bound[name]) for name in params}
+
+    def _encoded(self, name: str, value: Any) -> Any:
+        try:
+            return to_jsonable_python(value)
+        except (PydanticSerializationError, ValueError, RecursionError) as error:
+            problem = f"argument {name} of {self.name} cannot be stored as JSON: {error}"
+            hint = "pass plain data, a dataclass, a Pydantic model, or an id that the handler looks up"
+            raise BadArguments(problem, hint=hint) from None
+
     def new_task(self, params: dict[str, Any], **terms: Any) -> NewTask:
         """Return a task for this handler; `terms` override the handler's options."""
         own: dict[str, Any] = {name: getattr(self, name) for name in PUBLISHED_TERMS}
-        own["concurrency_key"] = self._key("concurrency_key", params)
-        if "dedup_key" not in terms and (key := self._key("dedup_key", params)) is not None:
-            own |= {name: getattr(self, name) for name in ("dedup_for", "debounce", "debounce_max")}
-            own["dedup_key"] = f"{self.name}:{key}"
+        own |= {option: self._key(option, params) for option in KEYS if option not in terms}
+        if own.get("dedup_key") is not None:
+            own |= {name: getattr(self, name) for name in PERIODS}
         return NewTask(task_type=self.name, params=params, **(own | terms))
 
     def _key(self, option: str, params: dict[str, Any]) -> str | None:
-        """Return the key that a key function makes of the arguments, including defaults."""
-        function: Callable[..., str | None] | None = getattr(self, option)
-        if function is None:
+        """Return the key that a template or function makes of the arguments, including defaults."""
+        source: Key | None = getattr(self, option)
+        if source is None:
             return None
+        given = self._defaults | params
+        if isinstance(source, str):
+            return template_key(self.name, option, source, _plain(given, fields(source)))
         try:
-            key = function(**(self._defaults | params))
+            key = source(**given)
         except Exception as error:
+            missing = inspect.signature(self.function).parameters.keys() - given.keys()
+            if known := missing & inspect.signature(source).parameters.keys():
+                raise needs_argument(self.name, option, min(known)) from None
             problem = f"the {option} of {self.name} failed: {type(error).__name__}: {error}"
             raise UsageError(problem, hint="it is called with all arguments of the task, by name") from error
-        return None if key is None else str(key)
+        return None if key is None else type_key(self.name, option, str(key))
 
     @cached_property
     def _defaults(self) -> dict[str, Any]:
         found = inspect.signature(self.function).parameters.values()
-        return {one.name: one.default for one in found if one.default is not one.empty}
+        return {one.name: one.default for one in found if not _no_default(one.default)}
 
 
 @dataclass
@@ -370,6 +406,14 @@ def declared(function: Callable[..., Any]) -> dict[str, Handler]:
 def seconds(value: timedelta | float | None) -> timedelta | None:
     """Convert a number of seconds to a timedelta."""
     return timedelta(seconds=value) if isinstance(value, int | float) else value
+
+
+def _no_default(value: Any) -> bool:
+    return value is inspect.Parameter.empty or isinstance(value, Injected)
+
+
+def _plain(given: dict[str, Any], names: list[str]) -> dict[str, Any]:
+    return {name: to_jsonable_python(given[name]) for name in names if name in given}
 
 
 def _problem(detail: Any) -> str:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from shiftboss.model.errors import UsageError
+from shiftboss.model.terms import KEYS, fields, is_template
 
 if TYPE_CHECKING:
     from shiftboss.worker.handlers import Handler
@@ -87,8 +89,23 @@ def check_limits(handler: Handler) -> None:
     if handler.concurrency_key is None and (handler.max_per_key is not None or handler.rate_per == "key"):
         raise UsageError(
             f"{handler.name}: {needs_key} needs a concurrency_key",
-            hint="concurrency_key=lambda user_id, **_: str(user_id)",
+            hint='concurrency_key="{user_id}"',
         )
+
+
+def check_keys(handler: Handler) -> None:
+    """Raise UsageError for a key that is neither a function nor a template of the task's arguments."""
+    parameters = inspect.signature(handler.function).parameters
+    anything = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+    for option in KEYS:
+        key = getattr(handler, option)
+        if key is None or callable(key):
+            continue
+        hint = f'{option}="{{{next(iter(parameters), "name")}}}", or a function of the arguments'
+        if not isinstance(key, str) or not is_template(key):
+            raise UsageError(f"{handler.name}: {option}={key!r} is not a template of arguments", hint=hint)
+        if not anything and (unknown := [name for name in fields(key) if name not in parameters]):
+            raise UsageError(f"{handler.name}: {option} names {unknown[0]}, which is no argument", hint=hint)
 
 
 def limits(handler: Handler) -> dict[str, Any]:

@@ -115,7 +115,7 @@ async def worker(
 
 
 async def enqueue(db: Database, name: str, **params: Any) -> UUID:
-    [made] = await db.tasks.enqueue([app.tasks[f"heavy.{name}"].handler.new_task(params)])
+    [made] = await db.tasks.enqueue([app.task_named(f"heavy.{name}").handler.new_task(params)])
     return made.id
 
 
