@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from shiftboss import App, Context
+from shiftboss import App, Context, SyncContext
 from shiftboss.cli import main
 from shiftboss.kit import Kit
 
@@ -41,6 +41,18 @@ async def publish(ctx: Context) -> str:
 async def burn(ctx: Context) -> None:
     await ctx.step("warm", lambda: None)
     raise RuntimeError("the press is on fire")
+
+
+@app.task(max_attempts=1)
+async def jam(ctx: Context) -> None:
+    await ctx.step("warm", lambda: None)
+    await ctx.step("feed", lambda: None)
+    await ctx.step("feed", lambda: 1 / 0)
+
+
+@app.task(max_attempts=1)
+def jam_in_a_thread(ctx: SyncContext) -> None:
+    ctx.step("press", lambda: 1 / 0)
 
 
 @pytest.fixture
@@ -95,7 +107,7 @@ def test_a_task_that_waits_is_answered_and_started_again_from_a_step(run: Run, d
 def test_a_question_is_listed_and_answered(run: Run, database_url: str) -> None:
     id = drain(database_url, publish)
     shown = run("approvals").split("\t")
-    assert shown[:5] == [id, "paper.publish", "approval", "Publish it?", "ok: boolean, comment?: string"]
+    assert shown[:5] == [id, "paper.publish", "approval", "Publish it?", 'ok: boolean, comment: string = ""']
     (one,) = json.loads(run("approvals", "--json"))
     assert one["schema"]["required"] == ["ok"]
     assert f"shiftboss approvals answer {id} --step approval" in run("why", id)
@@ -129,6 +141,15 @@ def test_a_failure_is_told_once_and_with_its_place(
     assert f"\n{'':<10} → shiftboss tasks retry {id}\n" in shown
     assert main(["tasks", "steps", id]) == 0
     assert capsys.readouterr().err == "failed after the last step: RuntimeError: the press is on fire\n"
+
+
+@pytest.mark.parametrize(("task", "step"), [(jam, "feed#2"), (jam_in_a_thread, "press")])
+def test_the_step_that_failed_is_named(
+    run: Run, database_url: str, capsys: pytest.CaptureFixture[str], task: Any, step: str
+) -> None:
+    id = drain(database_url, task)
+    assert main(["tasks", "steps", id]) == 0
+    assert capsys.readouterr().err == f"failed in step {step}: ZeroDivisionError: division by zero\n"
 
 
 def test_a_task_is_submitted_for_a_tenant(run: Run) -> None:

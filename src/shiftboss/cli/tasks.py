@@ -14,20 +14,25 @@ from shiftboss.cli.operator import act, me
 from shiftboss.cli.output import (
     Columns,
     Json,
+    Limit,
     Row,
+    TaskId,
     ask,
     console,
     count,
     on_terminal,
     parse_span,
     say_json,
+    show_facts,
     show_rows,
     span,
-    task_ids,
+    step_name,
+    task_id,
     text,
 )
 from shiftboss.model.codec import shown
 from shiftboss.model.errors import NotFound, UsageError
+from shiftboss.model.step import IN_STEP
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -54,13 +59,31 @@ WORDS = {
     "cancelled": "Cancelled",
 }
 COLUMNS: Columns = {
-    "id": lambda row: row["id"],
-    "status": lambda row: row["status"],
-    "task": lambda row: row["task_type"],
-    "queue": lambda row: row["queue"],
+    "id": "id",
+    "status": "status",
+    "task": "task_type",
+    "queue": "queue",
     "failed": lambda row: f"{row['attempts']}/{row['max_attempts']}",  # attempts
-    "at": lambda row: row["at"],
-    "what": lambda row: first_line(row["error_message"] or row["progress_message"] or row["wait_reason"]),
+    "at": "at",
+    "what": lambda row: _what(row),
+}
+STEPS: Columns = {
+    "step": step_name,
+    "kind": "kind",
+    "state": "state",
+    "attempt": "attempt",
+    "started": "started_at",
+    "took": lambda row: _took(row["started_at"], row["ended_at"]),
+    "until": "until",
+    "result": lambda row: first_line(_json(row["child_id"] if row["result"] is None else row["result"])),
+}
+ATTEMPTS: Columns = {
+    "attempt": "attempt",
+    "outcome": "outcome",
+    "worker": "worker_id",
+    "started": "started_at",
+    "took": lambda row: _took(row["started_at"], row["ended_at"]),
+    "error": lambda row: first_line(row["error"]),
 }
 
 
@@ -76,7 +99,7 @@ def list_(
     search: Annotated[
         str | None, typer.Option("--search", help="only tasks whose arguments contain this text")
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="how many to list")] = 30,
+    limit: Limit = 30,
     cursor: Annotated[str | None, typer.Option("--cursor", help="continue after the previous page")] = None,
     as_json: Json = False,
 ) -> None:
@@ -95,11 +118,11 @@ def list_(
 
 
 @app.command()
-def show(id: Annotated[str, typer.Argument(help="task id")], as_json: Json = False) -> None:
+def show(id: TaskId, as_json: Json = False) -> None:
     """Show one task: arguments, result, attempts, and why it waits."""
 
     async def look(db: Database) -> Row | None:
-        return await db.insights.tasks.detail((await task_ids(db, [id]))[0])
+        return await db.insights.tasks.detail(await task_id(db, id))
 
     task = ask(look)
     if task is None:
@@ -108,30 +131,38 @@ def show(id: Annotated[str, typer.Argument(help="task id")], as_json: Json = Fal
 
 
 @app.command()
-def steps(id: Annotated[str, typer.Argument(help="task id")], as_json: Json = False) -> None:
-    """Show the steps, sleeps, events and child tasks of a task."""
+def steps(id: TaskId, as_json: Json = False) -> None:
+    """Show the steps, sleeps, events and child tasks of a task, and where it failed."""
 
     async def look(db: Database) -> tuple[Sequence[Row], Row | None]:
-        task = (await task_ids(db, [id]))[0]
+        task = await task_id(db, id)
         return await db.steps.of(task), await db.tasks.get(task)
 
     found, task = ask(look)
-    say_json(found) if as_json else show_rows(found, STEPS, empty="no steps")
+    show_rows(found, STEPS, as_json=as_json, empty="no steps")
     if task is not None and task["status"] == "Failed":
-        where = "after the last step" if found else "before its first step ended"
+        where = _failed_step(task["error_message"]) or (
+            "after the last step" if found else "before its first step ended"
+        )
         typer.echo(f"failed {where}: {first_line(task['error_message'])}", err=True)
+
+
+def _failed_step(error: str | None) -> str | None:
+    """Return the step that raised the error: the last line of its traceback names it."""
+    last = (error or "").rpartition("\n")[2]
+    return last.removesuffix("#1") if last.startswith(IN_STEP) else None
 
 
 @app.command()
 def stream(
-    id: Annotated[str, typer.Argument(help="task id")],
+    id: TaskId,
     after: Annotated[int, typer.Option("--after", min=0, help="only parts after this number")] = 0,
 ) -> None:
     """Print what a task emits until it ends, one JSON object per line."""
     from shiftboss.db.stream import follow
 
     async def read(db: Database) -> None:
-        async for part in follow(db.steps, (await task_ids(db, [id]))[0], after):
+        async for part in follow(db.steps, await task_id(db, id), after):
             shown = {"number": part.number, "attempt": part.attempt, "part": part.part}
             if part.discard is not None:
                 shown["discard"] = sorted(part.discard)
@@ -139,24 +170,6 @@ def stream(
 
     with suppress(KeyboardInterrupt):
         ask(read)
-
-
-STEPS: Columns = {
-    "step": lambda row: row["name"] + (f"#{row['ordinal']}" if row["ordinal"] > 1 else ""),
-    "kind": lambda row: row["kind"],
-    "state": lambda row: row["state"],
-    "attempt": lambda row: row["attempt"],
-    "started": lambda row: row["started_at"],
-    "took": lambda row: _took(row["started_at"], row["ended_at"]),
-    "until": lambda row: row["until"],
-    "result": lambda row: _brief(row["child_id"] if row["result"] is None else row["result"]),
-}
-
-
-def _brief(value: Any) -> str:
-    import orjson
-
-    return "" if value is None else first_line(orjson.dumps(shown(value), default=str).decode())
 
 
 @app.command()
@@ -177,14 +190,13 @@ def retry(
     Example: shiftboss tasks retry --failed --queue mail
     """
     _one_way(ids, failed, "shiftboss tasks retry ID, or --failed")
-
-    async def do(db: Database, operations: Operations) -> list[UUID]:
-        wanted = chosen("failed", task_type, queue)
-        found = await task_ids(db, ids) if ids else await db.insights.tasks.ids(wanted)
-        return await operations.retry_tasks(me(), found, start, restart=restart)
-
     if start is not None and restart:
         raise UsageError("--from and --restart exclude each other", hint="--restart runs all steps again")
+
+    async def do(db: Database, operations: Operations) -> list[UUID]:
+        found = await _these(db, ids, chosen("failed", task_type, queue))
+        return await operations.retry_tasks(me(), found, start, restart=restart)
+
     again = act(do)
     say_json({"retried": again}) if as_json else typer.echo(f"{count(len(again), 'task')} will run again")
     if ids and not again:
@@ -204,8 +216,7 @@ def cancel(
     _one_way(ids, queued, "shiftboss tasks cancel ID, or --queued")
 
     async def do(db: Database, operations: Operations) -> list[Any]:
-        wanted = chosen("queued", task_type, queue)
-        found = await task_ids(db, ids) if ids else await db.insights.tasks.ids(wanted)
+        found = await _these(db, ids, chosen("queued", task_type, queue))
         return list(await operations.cancel_tasks(me(), found, reason))
 
     done = act(do)
@@ -272,8 +283,12 @@ def chosen(
 
 
 def line(row: Row) -> str:
-    what = first_line(row["error_message"] or row["progress_message"] or row["wait_reason"])
-    return "\t".join(filter(None, [text(row["at"]), str(row["id"]), row["status"], row["task_type"], what]))
+    words = [text(row["at"]), str(row["id"]), row["status"], row["task_type"], _what(row)]
+    return "\t".join(filter(None, words))
+
+
+def _what(row: Row) -> str:
+    return first_line(row["error_message"] or row["progress_message"] or row["wait_reason"])
 
 
 def first_line(words: str | None) -> str:
@@ -285,15 +300,15 @@ def _one_way(ids: list[str] | None, everything: bool, hint: str) -> None:
         raise UsageError("choose the tasks: either ids or the option for all of them", hint=hint)
 
 
+async def _these(db: Database, ids: list[str] | None, wanted: TaskFilter) -> list[UUID]:
+    return [await task_id(db, id) for id in ids] if ids else await db.insights.tasks.ids(wanted)
+
+
 def _show(task: Row) -> None:
     out = console()
-    for name, value in _facts(task).items():
-        if value not in (None, ""):
-            out.print(f"[bold]{name:<10}[/] ", end="")
-            out.print(text(value), markup=False, soft_wrap=True)
+    show_facts(_facts(task), 10)
     for reason in task["why"]:
-        out.print(f"[bold]{'why':<10}[/] ", end="")
-        out.print(shown(f"{reason['reason']}: {reason['detail']}"), markup=False, soft_wrap=True)
+        show_facts({"why": f"{reason['reason']}: {reason['detail']}"}, 10)
         out.print(f"{'':<10} → {reason['advice']}", markup=False, soft_wrap=True)
     if task["attempts_made"]:
         show_rows(task["attempts_made"], ATTEMPTS)
@@ -301,38 +316,34 @@ def _show(task: Row) -> None:
         out.print(shown(task["error_message"]), markup=False, soft_wrap=True)
 
 
-ATTEMPTS: Columns = {
-    "attempt": lambda row: row["attempt"],
-    "outcome": lambda row: row["outcome"],
-    "worker": lambda row: row["worker_id"],
-    "started": lambda row: row["started_at"],
-    "took": lambda row: _took(row["started_at"], row["ended_at"]),
-    "error": lambda row: first_line(row["error"]),
-}
-
-
 def _facts(task: Row) -> dict[str, Any]:
-    import orjson
-
-    names = {"queue": "queue", "priority": "priority", "worker": "worker_id", "tenant": "tenant"}
     doing = shown(task["progress_message"]) or ""
-    progress = f"{task['progress']} % {doing}" if task["progress"] is not None else ""
+    started, ended = task["generation_started_at"], task["generation_processed_at"]
     return {
         "id": task["id"],
         "task": task["task_type"],
         "status": task["status"],
-        **{shown: task[name] for shown, name in names.items()},
+        "queue": task["queue"],
+        "priority": task["priority"],
+        "worker": task["worker_id"],
+        "tenant": task["tenant"],
         "attempts": f"{task['attempts']} of {task['max_attempts']} failed" if task["attempts"] else "",
         "created": task["created_at"],
         "due": task["run_at"],
-        "started": task["generation_started_at"],
-        "ended": task["generation_processed_at"],
-        "took": _took(task["generation_started_at"], task["generation_processed_at"]),
-        "progress": progress,
+        "started": started,
+        "ended": ended,
+        "took": _took(started, ended),
+        "progress": f"{task['progress']} % {doing}" if task["progress"] is not None else "",
         "waits for": task["depends_on"],
-        "params": orjson.dumps(shown(task["params"])).decode(),
-        "result": "" if task["result_data"] is None else orjson.dumps(shown(task["result_data"])).decode(),
+        "params": _json(task["params"]),
+        "result": _json(task["result_data"]),
     }
+
+
+def _json(value: Any) -> str:
+    import orjson
+
+    return "" if value is None else orjson.dumps(shown(value), default=str).decode()
 
 
 def _took(start: datetime | None, end: datetime | None) -> str:

@@ -20,6 +20,9 @@ LONGEST_QUESTION = 10_000
 #: Every attempt loads all steps of its task. Work with more steps should be split into several tasks.
 MOST_STEPS = 10_000
 
+#: The last line of the traceback of an error that a step raised, before the step's name and ordinal.
+IN_STEP = "in step "
+
 Key = tuple[str, str, int]
 """Kind, name and ordinal, by which a later attempt finds the results of an earlier one."""
 

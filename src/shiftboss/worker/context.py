@@ -22,6 +22,7 @@ from shiftboss.log import Log, get_logger
 from shiftboss.model.codec import KeyMissing, Sealed
 from shiftboss.model.errors import TaskCancelled, TaskFailed, UsageError, WaitTimeout
 from shiftboss.model.step import (
+    IN_STEP,
     MOST_PART,
     MOST_STEPS,
     Key,
@@ -332,6 +333,9 @@ def stepping(scope: StepScope, name: str) -> Iterator[None]:
     try:
         with tracing.step(name):
             yield
+    except Exception as error:
+        error.add_note(f"{IN_STEP}{scope.name}")  # the traceback ends with it
+        raise
     finally:
         in_step.reset(token)
 
