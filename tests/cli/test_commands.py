@@ -215,3 +215,5 @@ def test_tokens_are_listed_as_lines(run: Run) -> None:
     [line] = run("token", "list").splitlines()
     assert line.split("\t")[:2] == ["ci", "operator"]
     assert line.split("\t")[5] == "live"
+    [token] = json.loads(run("token", "list", "--json"))
+    assert (token["name"], token["role"], token["revoked_at"]) == ("ci", "operator", None)

@@ -20,7 +20,6 @@ from shiftboss.db.migrate import migrate
 from shiftboss.model.settings import Settings
 from shiftboss.model.task import NewTask
 from shiftboss.model.worker import Member
-from tests.conftest import as_superuser
 from tests.pooler import needs_pooler, pooler
 from tests.servers import direct
 
@@ -91,22 +90,9 @@ async def test_a_carelessly_set_server(tmp_path: Path) -> None:
         server.stop()
 
 
-async def test_no_pgvector(db: Database) -> None:
-    assert not [finding for finding in await findings.database(db) if "pgvector" in finding.message]
-    with psycopg.connect(as_superuser(db.url), autocommit=True) as conn:
-        conn.execute("DROP EXTENSION vector CASCADE")
-    finding = said(await findings.database(db), "pgvector is not installed")
-    assert (finding.level, finding.advice) == (
-        "warning",
-        "have a superuser run CREATE EXTENSION vector, then shiftboss db migrate",
-    )
-
-
-def test_a_standby_and_a_server_without_pgvector_at_all() -> None:
-    server = {"fsync": True, "autovacuum": True, "standby": True, "vector": None, "vector_available": False}
-    standby, missing = findings._settings(server)
+def test_a_standby() -> None:
+    [standby] = findings._settings({"fsync": True, "autovacuum": True, "standby": True})
     assert (standby.level, standby.advice) == ("problem", "set database.url to the primary")
-    assert missing.advice == "install pgvector on the server, then shiftboss db migrate"
 
 
 async def test_clocks_that_differ(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,10 +58,7 @@ class Connection:
         refuse_script_handlers(app.handlers)
         await self.db.installation.own()
         await self.db.tasks.declare_limits(app.handlers.limits())
-        settings = Settings.load()
-        if concurrency is not None:
-            chosen = settings.worker.model_copy(update={"concurrency": concurrency})
-            settings = settings.model_copy(update={"worker": chosen})
+        settings = Settings.load().changed("worker", concurrency=concurrency)
         named = WorkerName(
             id=f"{socket.gethostname()}:{os.getpid()}:{app.name}:{next(_number)}", queues=queues
         )

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from shiftboss.cli.output import Columns, Json, ask, say_json, show_rows
+from shiftboss.cli.output import Columns, Json, Limit, ask, say_json, show_rows
 from shiftboss.model.errors import UsageError
 
 app = typer.Typer(
@@ -14,30 +14,25 @@ app = typer.Typer(
 )
 
 COLUMNS: Columns = {
-    "since": lambda row: row["started_at"],
-    "until": lambda row: row["ended_at"],
-    "severity": lambda row: row["severity"],
-    "rule": lambda row: row["rule"],
-    "what": lambda row: row["message"],
-    "do": lambda row: row["advice"],
+    "since": "started_at",
+    "until": "ended_at",
+    "severity": "severity",
+    "rule": "rule",
+    "what": "message",
+    "do": "advice",
 }
-RULES: Columns = {
-    "rule": lambda row: row["name"],
-    "severity": lambda row: row["severity"],
-    "threshold": lambda row: row["threshold"],
-    "what": lambda row: row["summary"],
-}
+RULES: Columns = {"rule": "name", "severity": "severity", "threshold": "threshold", "what": "summary"}
 
 
 @app.command("list")
 def list_(
     ended: Annotated[bool, typer.Option("--all", help="include alerts that have ended")] = False,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="how many to list")] = 50,
+    limit: Limit = 50,
     as_json: Json = False,
 ) -> None:
     """List the alerts that are firing: since when, what is wrong, and which command helps."""
     rows = ask(lambda db: db.alerts.latest(limit) if ended else db.alerts.firing())
-    say_json(rows) if as_json else show_rows(rows, COLUMNS, empty="no alerts")
+    show_rows(rows, COLUMNS, as_json=as_json, empty="no alerts")
 
 
 @app.command()
@@ -47,7 +42,7 @@ def rules(as_json: Json = False) -> None:
         {"name": rule.name, "severity": rule.severity, "threshold": threshold, "summary": rule.summary}
         for rule, threshold in _rules()
     ]
-    say_json(shown) if as_json else show_rows(shown, RULES)
+    show_rows(shown, RULES, as_json=as_json)
 
 
 @app.command()

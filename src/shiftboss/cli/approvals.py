@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shiftboss.cli.output import Columns, Json, Row, ask, say_json, show_rows, task_ids
+from shiftboss.cli.output import Columns, Json, Row, TaskId, ask, say_json, show_rows, step_name, task_id
 from shiftboss.model.errors import UsageError
 
 if TYPE_CHECKING:
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False)
 
 COLUMNS: Columns = {
-    "task": lambda row: row["task_id"],
-    "type": lambda row: row["task_type"],
-    "step": lambda row: row["name"] + (f"#{row['ordinal']}" if row["ordinal"] > 1 else ""),
-    "question": lambda row: row["question"],
+    "task": "task_id",
+    "type": "task_type",
+    "step": step_name,
+    "question": "question",
     "answer": lambda row: _shape(row["schema"]),
-    "asked": lambda row: row["asked_at"],
-    "until": lambda row: row["until"],
+    "asked": "asked_at",
+    "until": "until",
 }
 
 
@@ -31,12 +31,12 @@ def approvals(context: typer.Context, as_json: Json = False) -> None:
     """List open questions, oldest first. Answer one with `answer`."""
     if context.invoked_subcommand is None:
         found = ask(lambda db: db.steps.approvals())
-        say_json(found) if as_json else show_rows(found, COLUMNS, empty="no open questions")
+        show_rows(found, COLUMNS, as_json=as_json, empty="no open questions")
 
 
 @app.command()
 def answer(
-    id: Annotated[str, typer.Argument(help="task id")],
+    id: TaskId,
     words: Annotated[list[str], typer.Argument(help="name=value, or one JSON value", metavar="ANSWER...")],
     step: Annotated[str | None, typer.Option("--step", help="which question (name or name#2)")] = None,
     as_json: Json = False,
@@ -51,7 +51,7 @@ def answer(
 
     async def do(db: Database, operations: Operations) -> Row:
         asking = {row["task_id"] for row in await db.steps.approvals()}
-        return await operations.answer(me(), (await task_ids(db, [id], asking))[0], value, step)
+        return await operations.answer(me(), await task_id(db, id, asking), value, step)
 
     asked = act(do)
     if as_json:
@@ -79,17 +79,9 @@ def parse(words: list[str]) -> Any:
 
 
 def _shape(schema: Any) -> str:
-    """Summarize an answer's schema, for example `ok: boolean, comment: string`."""
-    if not isinstance(schema, dict) or not isinstance(schema.get("properties"), dict):
-        return str(schema.get("type", "")) if isinstance(schema, dict) else "any JSON"
-    required = schema.get("required", [])
-    return ", ".join(
-        f"{name}{'' if name in required else '?'}: {_kind(part)}"
-        for name, part in schema["properties"].items()
-    )
+    """Summarize an answer's schema, for example `ok: boolean, comment: string = null`."""
+    from shiftboss.model.arguments import kind, signature
 
-
-def _kind(part: Any) -> str:
-    if "enum" in part:
-        return "|".join(map(str, part["enum"]))
-    return str(part.get("type") or "JSON")
+    if not isinstance(schema, dict):
+        return "any JSON"
+    return signature(schema) if "properties" in schema else kind(schema, schema)

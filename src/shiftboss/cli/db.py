@@ -7,16 +7,15 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shiftboss.cli.output import Json, confirm, say_json
+from shiftboss.cli.output import Json, confirm, note, say_json
 from shiftboss.model.errors import EmbeddedServerError, UsageError
 
 if TYPE_CHECKING:
     from shiftboss.db.embedded import EmbeddedServer
-    from shiftboss.db.migrate import Migrated
 
 SHARED = (
     "all your projects share this server; to give a project its own server,"
@@ -46,15 +45,26 @@ def status(as_json: Json = False) -> None:
     named = _settings_url()
     server = _embedded()
     address = named or server.url()
+    found: dict[str, Any] = {
+        "running": address is not None,
+        "data_dir": None if named else str(server.data_dir),
+    }
+    found |= asyncio.run(_described(address)) if address else {}
     if as_json:
-        say_json(_described(address, None if named else str(server.data_dir)))
+        say_json(found)
         return
     if not named:
         typer.echo(f"embedded server in {server.data_dir}: {'running' if address else 'not running'}")
         if Settings.load().source_of("data_dir") == "default":
             typer.echo(SHARED)
-    if address:
-        _describe(address)
+    if not address:
+        return
+    typer.echo(f"url: {found['url']}")
+    typer.echo(f"PostgreSQL {found['version']}")
+    typer.echo(f"schema: {'current' if found['current'] else 'not current, run `shiftboss db migrate`'}")
+    if found["current"]:
+        copied = ", copied from another database: run `shiftboss db adopt --help`"
+        typer.echo(f"fleet: {found['identity']}{'' if found['adopted'] else copied}")
 
 
 @app.command()
@@ -97,9 +107,10 @@ def migrate(
     if dry_run:
         typer.echo(done.sql, nl=False)
     else:
-        typer.echo(_summary(done))
+        what = f"applied {', '.join(done.applied)}" if done.applied else "no new migrations"
+        typer.echo(f"{what}; functions and views are current")
     for notice in done.notices:
-        typer.echo(f"note: {notice}", err=True)
+        note(notice)
 
 
 @app.command()
@@ -167,52 +178,19 @@ def reset(yes: Annotated[bool, typer.Option("--yes", help="do not ask for confir
     typer.echo(f"{server.data_dir} is empty")
 
 
-def _summary(done: Migrated) -> str:
-    what = f"applied {', '.join(done.applied)}" if done.applied else "no new migrations"
-    return f"{what}; functions and views are current"
-
-
-def _described(address: str | None, data_dir: str | None) -> dict[str, object]:
+async def _described(address: str) -> dict[str, Any]:
     from shiftboss.cli.config import hide
-    from shiftboss.db.migrate import is_current, server_version
-
-    if address is None:
-        return {"running": False, "data_dir": data_dir}
-    version, current = asyncio.run(server_version(address)), asyncio.run(is_current(address))
-    return {
-        "running": True,
-        "data_dir": data_dir,
-        "url": hide(address),
-        "version": version,
-        "current": current,
-        **(_identity(address) if current else {}),
-    }
-
-
-def _identity(address: str) -> dict[str, object]:
     from shiftboss.db.connection import connect
     from shiftboss.db.identity import identify
-
-    async def ask() -> dict[str, object]:
-        async with connect(address) as conn:
-            found = await identify(conn)
-        return {"identity": str(found.id), "adopted": found.foreign_because is None}
-
-    return asyncio.run(ask())
-
-
-def _describe(address: str) -> None:
-    from shiftboss.cli.config import hide
     from shiftboss.db.migrate import is_current, server_version
 
-    version, current = asyncio.run(server_version(address)), asyncio.run(is_current(address))
-    typer.echo(f"url: {hide(address)}")
-    typer.echo(f"PostgreSQL {version}")
-    typer.echo(f"schema: {'current' if current else 'not current, run `shiftboss db migrate`'}")
-    if current:
-        found = _identity(address)
-        note = "" if found["adopted"] else ", copied from another database: run `shiftboss db adopt --help`"
-        typer.echo(f"fleet: {found['identity']}{note}")
+    current = await is_current(address)
+    found = {"url": hide(address), "version": await server_version(address), "current": current}
+    if not current:
+        return found
+    async with connect(address) as conn:
+        fleet = await identify(conn)
+    return found | {"identity": str(fleet.id), "adopted": fleet.foreign_because is None}
 
 
 @contextmanager

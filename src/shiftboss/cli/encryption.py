@@ -6,15 +6,14 @@ from typing import Any
 
 import typer
 
-from shiftboss.cli.output import Columns, Json, ask, say_json, show_rows
+from shiftboss.cli.output import Columns, Json, ask, show_rows
 
 app = typer.Typer(help="Payload encryption: new-key, status.", add_completion=False, no_args_is_help=True)
 
-
 COLUMNS: Columns = {
-    "key": lambda row: row["key"],
-    "use": lambda row: row["use"],
-    "values": lambda row: row["values"],
+    "key": "key",
+    "use": "use",
+    "values": "values",
     "tables": lambda row: ", ".join(f"{name} {count}" for name, count in row["tables"].items()),
 }
 
@@ -38,11 +37,8 @@ def status(as_json: Json = False) -> None:
     names = current().names
     stored = ask(lambda db: db.insights.keys())
     rows = [_row(name, names, stored) for name in [*names, *(name for name in stored if name not in names)]]
-    if as_json:
-        say_json(rows)
-        return
     empty = "nothing is encrypted: run `shiftboss encryption new-key` and put the key in encryption.keys"
-    show_rows(rows, COLUMNS, empty=empty)
+    show_rows(rows, COLUMNS, as_json=as_json, empty=empty)
 
 
 def _row(name: str, names: list[str], stored: dict[str, dict[str, int]]) -> dict[str, Any]:

@@ -11,19 +11,18 @@ from shiftboss.cli.operator import act, me
 from shiftboss.cli.output import (
     Columns,
     Json,
+    Limit,
     Row,
     ask,
-    console,
     count,
     parse_span,
     say_json,
+    show_facts,
     show_rows,
-    text,
 )
 
 if TYPE_CHECKING:
     from shiftboss.db import Database
-    from shiftboss.operations import Operations
 
 app = typer.Typer(
     help="Failures grouped by cause: list, show, retry.", add_completion=False, no_args_is_help=True
@@ -31,13 +30,13 @@ app = typer.Typer(
 Group = Annotated[str, typer.Argument(help="the group's id, or its first characters", metavar="GROUP")]
 
 COLUMNS: Columns = {
-    "group": lambda row: row["id"],
-    "count": lambda row: row["count"],
-    "last seen": lambda row: row["last_seen"],
-    "first seen": lambda row: row["first_seen"],
-    "error": lambda row: row["error_type"],
-    "place": lambda row: row["place"],
-    "tasks": lambda row: row["task_types"],
+    "group": "id",
+    "count": "count",
+    "last seen": "last_seen",
+    "first seen": "first_seen",
+    "error": "error_type",
+    "place": "place",
+    "tasks": "task_types",
 }
 
 
@@ -46,7 +45,7 @@ def list_(
     since: Annotated[
         str | None, typer.Option("--since", help="only groups seen within this time, such as 2h")
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="how many to list")] = 30,
+    limit: Limit = 30,
     as_json: Json = False,
 ) -> None:
     """List error groups, most recently seen first.
@@ -55,7 +54,7 @@ def list_(
     """
     after = None if since is None else datetime.now(UTC) - parse_span(since)
     rows = ask(lambda db: db.insights.errors.groups(after, limit))
-    say_json(rows) if as_json else show_rows(rows, COLUMNS, empty="no errors")
+    show_rows(rows, COLUMNS, as_json=as_json, empty="no errors")
 
 
 @app.command()
@@ -70,8 +69,7 @@ def show(group: Group, as_json: Json = False) -> None:
     if as_json:
         say_json(found)
         return
-    for name, value in found.items():
-        console().print(f"{name.replace('_', ' '):<14}{text(value)}", markup=False, soft_wrap=True)
+    show_facts({name.replace("_", " "): value for name, value in found.items()}, 13)
 
 
 @app.command()
@@ -80,9 +78,5 @@ def retry(group: Group, as_json: Json = False) -> None:
 
     Example: shiftboss errors retry 3f2a91
     """
-
-    async def do(db: Database, operations: Operations) -> int:
-        return len(await operations.retry_errors(me(), group))
-
-    many = act(do)
+    many = len(act(lambda _, operations: operations.retry_errors(me(), group)))
     say_json({"retried": many}) if as_json else typer.echo(f"{count(many, 'task')} will run again")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shiftboss.model.errors import UsageError
+from shiftboss.cli.output import Json, JsonLines, count, read_json, say_json, task_id
 
 if TYPE_CHECKING:
     from shiftboss.db import Database, Row
@@ -17,14 +16,12 @@ if TYPE_CHECKING:
 
 app = typer.Typer(add_completion=False)
 
-Show = Callable[["Row"], None]
-
 
 @app.callback(invoke_without_command=True)
 def events(
     context: typer.Context,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="keep printing new events")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="one JSON object per line")] = False,
+    as_json: JsonLines = False,
     limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="number of recent events to show")] = 50,
     component: Annotated[str | None, typer.Option("--component", help="only events of this slot")] = None,
     worker: Annotated[str | None, typer.Option("--worker", help="only events of this worker")] = None,
@@ -35,10 +32,9 @@ def events(
     """Show what happened to each worker, when and why, oldest first. Wake waiting tasks with `send`."""
     if context.invoked_subcommand is not None:
         return
-    show = _show_json if as_json else _show_line
     chosen = {"component": component, "worker_id": worker, "kind": kind}
     with suppress(KeyboardInterrupt):
-        asyncio.run(_run(show, chosen, limit, follow))
+        asyncio.run(_run(chosen, limit, follow, as_json))
 
 
 @app.command()
@@ -48,33 +44,25 @@ def send(
         str | None, typer.Argument(help="what the tasks receive, as JSON", metavar="JSON")
     ] = None,
     task: Annotated[str | None, typer.Option("--task", help="send the event to this task only")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+    as_json: Json = False,
 ) -> None:
     """Send an event to all tasks that wait for its key now or start to wait within a day.
 
     Example: shiftboss events send approval '{"ok": true}' --task 0190...
     """
     from shiftboss.cli.operator import act, me
-    from shiftboss.cli.output import count, say_json, task_ids
+
+    value = None if payload is None else read_json(payload, "the payload", "'{\"ok\": true}'")
 
     async def do(db: Database, operations: Operations) -> int:
-        to = (await task_ids(db, [task]))[0] if task else None
-        return await operations.send_event(me(), key, _parsed(payload), to)
+        to = await task_id(db, task) if task else None
+        return await operations.send_event(me(), key, value, to)
 
     woken = act(do)
     say_json({"woken": woken}) if as_json else typer.echo(f"{count(woken, 'task')} woken")
 
 
-def _parsed(text: str | None) -> Any:
-    import orjson
-
-    try:
-        return None if text is None else orjson.loads(text)
-    except ValueError as error:
-        raise UsageError(f"the payload is not JSON: {error}", hint="quote it: '{\"ok\": true}'") from None
-
-
-async def _run(show: Show, chosen: dict[str, Any], limit: int, follow: bool) -> None:
+async def _run(chosen: dict[str, Any], limit: int, follow: bool, as_json: bool) -> None:
     from shiftboss.db import Database
     from shiftboss.db.listen import listen
     from shiftboss.model.settings import Settings
@@ -82,12 +70,8 @@ async def _run(show: Show, chosen: dict[str, Any], limit: int, follow: bool) -> 
     async with await Database.open() as db:
         newest = await db.events.latest(1)
         last = newest[0]["id"] if newest else 0
-        for row in reversed(
-            await db.events.latest(
-                limit, component=chosen["component"], worker_id=chosen["worker_id"], kind=chosen["kind"]
-            )
-        ):
-            show(row)
+        for row in reversed(await db.events.latest(limit, **chosen)):
+            _show(row, as_json)
         if not follow:
             return
         direct = Settings.load().database.direct_url
@@ -96,19 +80,15 @@ async def _run(show: Show, chosen: dict[str, Any], limit: int, follow: bool) -> 
                 last = rows[-1]["id"]
                 for row in rows:
                     if all(want in (None, row[key]) for key, want in chosen.items()):
-                        show(row)
+                        _show(row, as_json)
 
 
-def _show_line(row: Row) -> None:
+def _show(row: Row, as_json: bool) -> None:
+    if as_json:
+        say_json(row, line=True)
+        return
     who = row["component"] or row["worker_id"] or ""
     details = " ".join(f"{key}={value}" for key, value in row["details"].items() if value is not None)
     task = f"task={row['task_id']}" if row["task_id"] else ""
     words = [f"{row['at']:%Y-%m-%d %H:%M:%S}", row["kind"], who, task, details]
     typer.echo("  ".join(word for word in words if word))
-
-
-def _show_json(row: Row) -> None:
-    import orjson
-
-    plain: dict[str, Any] = dict(row)
-    typer.echo(orjson.dumps(plain, default=str).decode())

@@ -94,6 +94,26 @@ def disk(settings: Settings) -> list[Finding]:
     return [Finding("ok", "disk", free)]
 
 
+#: Whether a setting of the server is wrong, what that means, and what to do.
+SERVER: tuple[tuple[Callable[[ServerState], bool], str, str], ...] = (
+    (
+        lambda server: not server["fsync"],
+        "fsync is off: a crash of the machine can corrupt the data",
+        "set fsync = on in postgresql.conf",
+    ),
+    (
+        lambda server: not server["autovacuum"],
+        "autovacuum is off: claims become slower over time",
+        "set autovacuum = on in postgresql.conf",
+    ),
+    (
+        lambda server: server["standby"],
+        "this server is a read-only standby",
+        "set database.url to the primary",
+    ),
+)
+
+
 async def database(db: Database) -> list[Finding]:
     look = db.insights.condition
     server = await look.server()
@@ -106,24 +126,19 @@ async def database(db: Database) -> list[Finding]:
         findings.append(Finding("problem", "database", message, HINT))
     findings += [_wrong_index(row) for row in await look.strange_indexes()]
     if abs(ahead := await look.clock_difference()) > 5:
+        message = f"the database's clock differs by {span(abs(ahead))}"
         advice = "synchronize both clocks with NTP: leases use the database's clock, deadlines use both"
-        findings.append(
-            Finding("warning", "clock", f"the database's clock differs by {span(abs(ahead))}", advice)
-        )
+        findings.append(Finding("warning", "clock", message, advice))
     for row in await look.old_transactions():
         who = f"{row['application_name'] or 'a client'} (pid {row['pid']}, {row['state']})"
         message = f"a transaction of {who} has been open for {span(row['seconds'])}"
-        command = _sql(f"SELECT pg_terminate_backend({row['pid']})")
         advice = "it keeps VACUUM from removing dead rows; terminate it:"
+        command = _sql(f"SELECT pg_terminate_backend({row['pid']})")
         findings.append(Finding("warning", "database", message, advice, command=command))
     for row in await look.bloat():
         message = f"{row['name']} has {row['dead']} dead rows and {row['live']} live ones"
-        command = _sql(f"VACUUM {row['name']}")
-        findings.append(
-            Finding(
-                "warning", "database", message, "check that autovacuum keeps up, or run:", command=command
-            )
-        )
+        advice, command = "check that autovacuum keeps up, or run:", _sql(f"VACUUM {row['name']}")
+        findings.append(Finding("warning", "database", message, advice, command=command))
     return findings
 
 
@@ -132,25 +147,9 @@ def _sql(statement: str) -> str:
 
 
 def _settings(server: ServerState) -> list[Finding]:
-    findings = []
-    if not server["fsync"]:
-        message = "fsync is off: a crash of the machine can corrupt the data"
-        findings.append(Finding("problem", "database", message, "set fsync = on in postgresql.conf"))
-    if not server["autovacuum"]:
-        message = "autovacuum is off: claims become slower over time"
-        findings.append(Finding("problem", "database", message, "set autovacuum = on in postgresql.conf"))
-    if server["standby"]:
-        message = "this server is a read-only standby"
-        findings.append(Finding("problem", "database", message, "set database.url to the primary"))
-    if server["vector"] is None:
-        message = "pgvector is not installed: journal vectors and vectorizers are unavailable"
-        make = (
-            "have a superuser run CREATE EXTENSION vector"
-            if server["vector_available"]
-            else "install pgvector on the server"
-        )
-        findings.append(Finding("warning", "database", message, f"{make}, then shiftboss db migrate"))
-    return findings
+    return [
+        Finding("problem", "database", message, advice) for wrong, message, advice in SERVER if wrong(server)
+    ]
 
 
 def _connections(server: ServerState) -> list[Finding]:
@@ -183,9 +182,7 @@ async def _replica(db: Database) -> list[Finding]:
         await reads.close()
     if state.in_use:
         return [Finding("ok", "replica", f"the read replica is {state.lag_seconds:.1f} s behind")]
-    advice = (
-        "the dashboard, API and metrics use the primary until it catches up; see database.read_lag_seconds"
-    )
+    advice = "lists and metrics use the primary until it catches up; see database.read_lag_seconds"
     return [Finding("warning", "replica", state.reason or "the read replica is not in use", advice)]
 
 
@@ -213,17 +210,8 @@ async def fleet(db: Database) -> list[Finding]:
 async def _unusable(db: Database) -> list[Finding]:
     """Report rows of an older `tasks` table that no worker can run."""
     count, rows = await db.insights.condition.unusable()
-    findings = [
-        Finding(
-            "warning",
-            "fleet",
-            f"task {row['id']} cannot run: {row['reason']}",
-            command=f"shiftboss why {row['id']}",
-        )
-        for row in rows
-    ]
+    found = [(f"task {row['id']} cannot run: {row['reason']}", f"shiftboss why {row['id']}") for row in rows]
     if count > len(rows):
-        message = f"{count - len(rows)} more tasks cannot run"
-        command = _sql("TABLE shiftboss.unusable_tasks")
-        findings.append(Finding("warning", "fleet", message, command=command))
-    return findings
+        more = f"{count - len(rows)} more tasks cannot run"
+        found.append((more, _sql("TABLE shiftboss.unusable_tasks")))
+    return [Finding("warning", "fleet", message, command=command) for message, command in found]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shiftboss.cli.operator import act, me
-from shiftboss.cli.output import Columns, Json, ask, say_json, show_rows, span
+from shiftboss.cli.output import Columns, Json, ask, show_rows, span
 from shiftboss.model.errors import UsageError
 
 if TYPE_CHECKING:
@@ -20,29 +20,24 @@ Queue = Annotated[str | None, typer.Option("--queue", "-q", help="all workers of
 All = Annotated[bool, typer.Option("--all", help="all workers")]
 
 COLUMNS: Columns = {
-    "slot": lambda row: row["component"],
-    "host": lambda row: row["host"],
+    "slot": "component",
+    "host": "host",
     "state": lambda row: f"{row['status']}, paused" if row["paused"] else row["status"],
-    "pid": lambda row: row["pid"],
+    "pid": "pid",
     "beat": lambda row: f"{span(row['seconds_since_beat'])} ago",
-    "restarts": lambda row: row["restart_count"],
-    "task": lambda row: row["current_job"],
-    "last error": lambda row: row["error_message"],
+    "restarts": "restart_count",
+    "task": "current_job",
+    "last error": "error_message",
 }
 
-slots = typer.Typer(add_completion=False)
-pause = typer.Typer(add_completion=False)
-resume = typer.Typer(add_completion=False)
-drain = typer.Typer(add_completion=False)
-restart = typer.Typer(add_completion=False)
+slots, pause, resume, drain, restart = (typer.Typer(add_completion=False) for _ in range(5))
 
 
 @slots.command()
 def _slots(as_json: Json = False) -> None:
     """List the slots: state, process, last heartbeat and number of restarts."""
-    rows = ask(lambda db: db.health.slots())
     empty = "no slots: start workers with `shiftboss supervise module:app --queue default=4`"
-    say_json(rows) if as_json else show_rows(rows, COLUMNS, empty=empty)
+    show_rows(ask(lambda db: db.health.slots()), COLUMNS, as_json=as_json, empty=empty)
 
 
 @pause.command()

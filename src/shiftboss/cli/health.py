@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from shiftboss.cli.output import Json, Row, ask, say_json, show_rows, span
+from shiftboss.cli.output import Columns, Json, Row, ask, show_rows, span
 from shiftboss.model.errors import NotFound
 
 app = typer.Typer(add_completion=False)
@@ -21,26 +21,23 @@ def health(
     rows = ask(lambda db: db.workers.health(worker_id))
     if worker_id is not None and not rows:
         raise NotFound(f"there is no worker {worker_id!r}", hint="`shiftboss health` lists the workers")
-    if as_json:
-        say_json(rows)
-        return
-    show_rows(
-        rows,
-        {
-            "worker": lambda row: row["worker_id"],
-            "status": lambda row: row["status"],
-            "last beat": lambda row: row["last_heartbeat"],
-            "tasks": lambda row: row["active_tasks"],
-            "today": lambda row: row["processed_today"],
-            "errors": lambda row: f"{row['error_rate']:.1%}",
-            "average": lambda row: span(row["avg_processing_time"]) if row["processed_today"] else "",
-            "cpu": lambda row: _used(row, "cpu_percent", " %"),
-            "memory": lambda row: _used(row, "memory_mb", " MB"),
-        },
-        empty="no workers: start one with `shiftboss worker module:app`",
-    )
+    empty = "no workers: start one with `shiftboss worker module:app`"
+    show_rows(rows, COLUMNS, as_json=as_json, empty=empty)
 
 
 def _used(row: Row, key: str, unit: str) -> str:
     value = row["resource_usage"].get(key)
     return "" if value is None else f"{value:.0f}{unit}"
+
+
+COLUMNS: Columns = {
+    "worker": "worker_id",
+    "status": "status",
+    "last beat": "last_heartbeat",
+    "tasks": "active_tasks",
+    "today": "processed_today",
+    "errors": lambda row: f"{row['error_rate']:.1%}",
+    "average": lambda row: span(row["avg_processing_time"]) if row["processed_today"] else "",
+    "cpu": lambda row: _used(row, "cpu_percent", " %"),
+    "memory": lambda row: _used(row, "memory_mb", " MB"),
+}

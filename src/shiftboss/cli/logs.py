@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shiftboss.cli.output import LogLevel, on_terminal, say_json, task_ids
+from shiftboss.cli.output import JsonLines, LogLevel, TaskId, note, on_terminal, say_json, task_id
 from shiftboss.model.codec import shown
 
 if TYPE_CHECKING:
@@ -21,10 +21,10 @@ COLOURS = {"debug": "bright_black", "warning": "yellow", "error": "red", "critic
 
 @app.command()
 def logs(
-    id: Annotated[str, typer.Argument(help="task id")],
+    id: TaskId,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="keep printing until the task ends")] = False,
     level: LogLevel = "debug",
-    as_json: Annotated[bool, typer.Option("--json", help="one JSON object per line")] = False,
+    as_json: JsonLines = False,
 ) -> None:
     """Show the log of a task, oldest line first: time, level, attempt, step, logger and message.
 
@@ -38,18 +38,14 @@ async def _show(prefix: str, follow: bool, level: int, as_json: bool) -> None:
     from shiftboss.db import Database
 
     async with await Database.open() as db:
-        id = (await task_ids(db, [prefix]))[0]
+        id = await task_id(db, prefix)
         lines = db.logs.follow(id, level=level) if follow else _stored(db, id, level)
         empty = True
         async for row in lines:
             empty = False
             say_json(row, line=True) if as_json else _print(row)
     if empty:
-        typer.echo(f"note: task {id} has logged nothing at level {_name(level)} or above", err=True)
-
-
-def _name(level: int) -> str:
-    return logging.getLevelName(level).lower()
+        note(f"task {id} has logged nothing at level {logging.getLevelName(level).lower()} or above")
 
 
 async def _stored(db: Database, id: Any, level: int) -> Any:

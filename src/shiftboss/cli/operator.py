@@ -8,10 +8,8 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, TypeVar
-from uuid import UUID
 
 from shiftboss.model.access import Principal, Role
-from shiftboss.model.errors import UsageError
 
 if TYPE_CHECKING:
     from shiftboss.db import Database
@@ -49,10 +47,3 @@ async def operating(kind: Callable[[Database, Settings], Ops]) -> AsyncIterator[
 
     async with await Database.open() as db:
         yield db, kind(db, Settings.load())
-
-
-def run_id(text: str) -> UUID:
-    try:
-        return UUID(text)
-    except ValueError:
-        raise UsageError(f"{text!r} is not a run id", hint="`shiftboss runs list` lists the runs") from None

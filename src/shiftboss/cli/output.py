@@ -27,7 +27,12 @@ Columns = Mapping[str, str | Callable[[Row], Any]]
 Json = Annotated[bool, typer.Option("--json", help="print JSON")]
 JsonLines = Annotated[bool, typer.Option("--json", help="one JSON object per line")]
 TaskId = Annotated[str, typer.Argument(help="task id")]
-Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=1000)]
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="how many to list")]
+TaskQueue = Annotated[str | None, typer.Option("--queue", "-q", help="default: that of the task")]
+TaskPriority = Annotated[
+    int | None,
+    typer.Option("--priority", min=0, max=100, help="higher runs first; default: that of the task"),
+]
 Every = Annotated[float, typer.Option("--every", min=0.1, help="seconds between updates")]
 LogLevel = Annotated[
     Literal["debug", "info", "warning", "error"],

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from shiftboss.cli.operator import act, me
-from shiftboss.cli.output import Columns, Json, ask, parse_span, say_json, show_rows, span
+from shiftboss.cli.output import Columns, Json, ask, parse_span, say_change, say_json, show_rows, span
 from shiftboss.model.errors import UsageError
 
 if TYPE_CHECKING:
@@ -22,23 +22,25 @@ Name = Annotated[str, typer.Argument(help="the queue, or with --type the task ty
 ByType = Annotated[bool, typer.Option("--type", help="NAME is a task type, not a queue")]
 
 COLUMNS: Columns = {
-    "queue": lambda row: row["name"],
-    "queued": lambda row: row["queued"],
-    "ready": lambda row: row["ready"],
-    "running": lambda row: row["running"],
+    "queue": "name",
+    "queued": "queued",
+    "ready": "ready",
+    "running": "running",
     "oldest": lambda row: span(row["oldest_seconds"]) if row["queued"] else "",
-    "workers": lambda row: row["workers"],
+    "workers": "workers",
     "state": lambda row: f"paused: {row['pause_reason'] or 'no reason given'}" if row["paused"] else "",
-    "limit": lambda row: row["max_running"],
+    "limit": "max_running",
     "rate": lambda row: f"{row['rate']} per {span(row['rate_seconds'])}" if row["rate"] else "",
 }
+RATE = ("rate", "rate_seconds", "rate_per")
+FIGURES = ("max_running", "max_per_key", *RATE, "limits_set_by", "limits_in_code")
 
 
 @app.command("list")
 def list_(as_json: Json = False) -> None:
     """List every queue that has tasks or workers, is paused or has limits."""
     rows = ask(lambda db: db.insights.fleet.queues(fresh=True))
-    say_json(rows) if as_json else show_rows(rows, COLUMNS, empty="no queues yet")
+    show_rows(rows, COLUMNS, as_json=as_json, empty="no queues yet")
 
 
 @app.command()
@@ -54,14 +56,15 @@ def pause(
         await _require(db, name, by_type)
         return await operations.pause_queue(me(), name, reason, _kind(by_type))
 
-    _report(name, "paused", "was already paused", act(do), as_json)
+    changed = act(do)
+    say_change(name, "paused" if changed else "was already paused", changed, as_json)
 
 
 @app.command()
 def resume(name: Name, by_type: ByType = False, as_json: Json = False) -> None:
     """Resume a paused queue or task type."""
     changed = act(lambda _, operations: operations.resume_queue(me(), name, _kind(by_type)))
-    _report(name, "resumed", "was not paused", changed, as_json)
+    say_change(name, "resumed" if changed else "was not paused", changed, as_json)
 
 
 @app.command()
@@ -78,7 +81,8 @@ def limit(
     rate: Annotated[int | None, typer.Option("--rate", min=1, help="maximum started per period")] = None,
     per: Annotated[str, typer.Option("--per", help="the period of --rate, such as 1m")] = "1m",
     each: Annotated[
-        str | None, typer.Option("--each", help="apply --rate separately to each key or tenant")
+        Literal["key", "tenant"] | None,
+        typer.Option("--each", help="apply --rate separately to each key or tenant"),
     ] = None,
     none: Annotated[bool, typer.Option("--none", help="remove all limits")] = False,
     reset: Annotated[
@@ -95,17 +99,17 @@ def limit(
     if per_key is not None and not by_type:
         hint = f"shiftboss queues limit --type {name} --per-key {per_key}"
         raise UsageError("--per-key applies to task types only", hint=hint)
-    figures = {"--running": running, "--per-key": per_key, "--rate": rate}
-    given = [option for option, value in figures.items() if value is not None]
-    given += [option for option, on in (("--none", none), ("--reset", reset)) if on]
-    if each is not None and (each not in ("key", "tenant") or rate is None):
-        message = f"--each needs --rate and one of key, tenant, not {each!r}"
-        raise UsageError(message, hint="for example: --rate 100 --each tenant")
+    if each is not None and rate is None:
+        raise UsageError("--each needs --rate", hint="for example: --rate 100 --each tenant")
+    options = {"--running": running, "--per-key": per_key, "--rate": rate}
+    options |= {"--none": none or None, "--reset": reset or None}
+    given = [option for option, value in options.items() if value is not None]
     if (none or reset) and len(given) > 1:
         raise UsageError(f"{given[-1]} cannot be combined with {given[0]}", hint="use one of them")
     if reset:
         changed = act(lambda _, operations: operations.reset_limit(me(), name, _kind(by_type)))
-        _report(name, "reset: limits in code apply", "had no limits set by hand", changed, as_json)
+        state = "reset: limits in code apply" if changed else "had no limits set by hand"
+        say_change(name, state, changed, as_json)
         return
     if not given:
         _show_limits(name, by_type, as_json)
@@ -114,13 +118,11 @@ def limit(
     async def do(db: Database, operations: Operations) -> None:
         await _require(db, name, by_type)
         period = parse_span(per) if rate is not None else None
-        scope = cast(Literal["all", "key", "tenant"], each or "all")
-        await operations.limit_queue(
-            me(), name, running, rate, period, kind=_kind(by_type), max_per_key=per_key, rate_per=scope
-        )
+        limits: dict[str, Any] = {"max_per_key": per_key, "rate_per": each or "all"}
+        await operations.limit_queue(me(), name, running, rate, period, kind=_kind(by_type), **limits)
 
     act(do)
-    _report(name, "no longer limited" if none else "limited", "", True, as_json)
+    say_change(name, "no longer limited" if none else "limited", True, as_json)
 
 
 @app.command()
@@ -157,16 +159,7 @@ def _show_limits(name: str, by_type: bool, as_json: bool) -> None:
 
     found = ask(look)
     row: dict[str, Any] = {**found} if found else {}
-    figures = (
-        "max_running",
-        "max_per_key",
-        "rate",
-        "rate_seconds",
-        "rate_per",
-        "limits_set_by",
-        "limits_in_code",
-    )
-    limits = {key: row.get(key) for key in figures}
+    limits = {figure: row.get(figure) for figure in FIGURES}
     if as_json:
         say_json({"name": name, **limits})
         return
@@ -199,10 +192,3 @@ async def _require(db: Database, name: str, by_type: bool) -> None:
     if name not in known and near:
         what = "task type" if by_type else "queue"
         raise UsageError(f"there is no {what} {name!r}", hint=f"did you mean {near[0]}?")
-
-
-def _report(name: str, done: str, not_done: str, changed: bool, as_json: bool) -> None:
-    if as_json:
-        say_json({"name": name, "changed": changed})
-    else:
-        typer.echo(f"{name} {done if changed else not_done}")

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shiftboss.cli.operator import act, me
+from shiftboss.cli.output import ask
 from shiftboss.model.errors import UsageError
 
 if TYPE_CHECKING:
     from shiftboss.db import Database
     from shiftboss.model.settings import AutoscaleSettings
+    from shiftboss.operations import Operations
 
 app = typer.Typer(add_completion=False)
 
@@ -65,26 +67,23 @@ def scale(
     if simulate is not None:
         _simulate(simulate, load, pattern, minutes, rate, task_seconds, slots)
     elif show:
-        asyncio.run(_show())
+        _list()
     elif auto is not None or keys:
-        asyncio.run(_set_autoscale(words or [], _given(auto, keys or [])))
+        _set_autoscale(words or [], _given(auto, keys or []))
     elif not words:
         raise UsageError("the number of workers is missing", hint="for example: shiftboss scale 8")
     else:
-        asyncio.run(_scale(words, host))
+        act(lambda db, operations: _scale(db, operations, words, host))
 
 
-async def _scale(words: list[str], host: str | None) -> None:
-    from shiftboss.cli.operator import me, operating
+async def _scale(db: Database, operations: Operations, words: list[str], host: str | None) -> None:
     from shiftboss.cli.supervise import slots
-    from shiftboss.operations import Operations
 
-    async with operating(Operations) as (db, operations):
-        if len(words) == 1 and words[0].isdecimal():
-            words = [f"{await _only_queue(db)}={words[0]}"]
-        for queue, count in slots(words).items():
-            where = await operations.scale(me(), queue, count, host)
-            typer.echo(f"{queue}: {count} on {where}")
+    if len(words) == 1 and words[0].isdecimal():
+        words = [f"{await _only_queue(db)}={words[0]}"]
+    for queue, count in slots(words).items():
+        where = await operations.scale(me(), queue, count, host)
+        typer.echo(f"{queue}: {count} on {where}")
 
 
 def _given(auto: bool | None, keys: list[str]) -> dict[str, str | bool]:
@@ -98,23 +97,21 @@ def _given(auto: bool | None, keys: list[str]) -> dict[str, str | bool]:
     return given if auto is None else given | {"enabled": auto}
 
 
-async def _set_autoscale(queues: list[str], given: dict[str, str | bool]) -> None:
-    from shiftboss.cli.operator import me, operating
-    from shiftboss.operations import Operations
-
+def _set_autoscale(queues: list[str], given: dict[str, str | bool]) -> None:
     if not queues:
         raise UsageError("the queue is missing", hint="for example: shiftboss scale emails --auto")
-    async with operating(Operations) as (_, operations):
+
+    async def do(_: Database, operations: Operations) -> None:
         for queue in queues:
             _print(await operations.set_autoscale(me(), queue, dict(given)))
 
+    act(do)
 
-async def _show() -> None:
-    from shiftboss.db import Database
+
+def _list() -> None:
     from shiftboss.leader.autoscaler import stored_autoscale
 
-    async with await Database.open() as db:
-        rows = await stored_autoscale(db)
+    rows = ask(stored_autoscale)
     for row in rows:
         _print(row)
     if not rows:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from shiftboss.cli.operator import act, me
-from shiftboss.cli.output import Columns, Json, ask, note, read_object, show_rows
+from shiftboss.cli.output import Columns, Json, TaskPriority, TaskQueue, ask, note, read_object, show_rows
 
 app = typer.Typer(help="Cron schedules. The leader enqueues each task once per tick.", add_completion=False)
 Name = Annotated[str, typer.Argument(help="the schedule's name")]
@@ -38,7 +38,7 @@ def add(
     cron: Annotated[str, typer.Argument(help="the cron expression, such as '*/5 * * * *'")],
     task_type: Annotated[str, typer.Argument(help="the task type to enqueue")],
     params: Annotated[str, typer.Option("--params", help="the task's arguments, as a JSON object")] = "{}",
-    queue: Annotated[str | None, typer.Option("--queue", "-q", help="default: that of the task")] = None,
+    queue: TaskQueue = None,
     tenant: Annotated[
         str | None, typer.Option("--tenant", help="the tenant that the tasks belong to")
     ] = None,
@@ -46,10 +46,7 @@ def add(
         str | None,
         typer.Option("--requires", help="capabilities a worker must have, such as '{\"gpu\": true}'"),
     ] = None,
-    priority: Annotated[
-        int | None,
-        typer.Option("--priority", min=0, max=100, help="higher runs first; default: that of the task"),
-    ] = None,
+    priority: TaskPriority = None,
     timezone: Annotated[
         str, typer.Option("--timezone", "-z", help="the time zone of the cron expression")
     ] = "UTC",

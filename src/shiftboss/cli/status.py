@@ -11,16 +11,17 @@ import typer
 
 from shiftboss.cli.output import (
     Columns,
+    Every,
     Json,
     Row,
     ask,
+    cells,
     console,
     count,
     on_terminal,
     say_json,
     span,
     table,
-    text,
 )
 
 if TYPE_CHECKING:
@@ -34,19 +35,19 @@ RECENT = timedelta(minutes=5)
 MOST = 20
 
 WORKERS: Columns = {
-    "worker": lambda row: row["worker_id"],
+    "worker": "worker_id",
     "health": lambda row: worker_state(row),
-    "running": lambda row: text((row["resource_usage"] or {}).get("running")),
-    "today": lambda row: text(row["processed_today"]),
+    "running": lambda row: (row["resource_usage"] or {}).get("running"),
+    "today": "processed_today",
     "errors": lambda row: f"{100 * row['error_rate']:.0f} %" if row["processed_today"] else "",
     "beat": lambda row: f"{span(row['heartbeat_age_seconds'])} ago" if row["heartbeat_age_seconds"] else "",
 }
 QUEUES: Columns = {
-    "queue": lambda row: row["name"],
-    "queued": lambda row: text(row["queued"]),
-    "running": lambda row: text(row["running"]),
+    "queue": "name",
+    "queued": "queued",
+    "running": "running",
     "oldest": lambda row: span(row["oldest_seconds"]) if row["queued"] else "",
-    "workers": lambda row: text(row["workers"]),
+    "workers": "workers",
     "state": lambda row: "paused" if row["paused"] else "",
 }
 
@@ -54,7 +55,7 @@ QUEUES: Columns = {
 @app.command()
 def status(
     watch: Annotated[bool, typer.Option("--watch", help="keep updating the screen")] = False,
-    every: Annotated[float, typer.Option("--every", min=0.1, help="seconds between updates")] = 1.0,
+    every: Every = 1.0,
     as_json: Json = False,
 ) -> None:
     """Show tasks, queues, workers, rates and alerts on one screen.
@@ -101,7 +102,7 @@ def screen(data: dict[str, Any]) -> RenderableType:
     for name, columns in (("queues", QUEUES), ("workers", WORKERS)):
         rows = data[name]
         if rows:
-            parts += ["", table(columns, [[value(row) for value in columns.values()] for row in rows[:MOST]])]
+            parts += ["", table(columns, [cells(row, columns) for row in rows[:MOST]])]
         if len(rows) > MOST:
             parts.append(f"[dim]and {len(rows) - MOST} more {name}[/]")
     if not data["workers"]:
@@ -142,6 +143,6 @@ def _print_plain(data: dict[str, Any]) -> None:
     typer.echo(f"tasks\t{summary(data)}")
     for name, columns in (("queue", QUEUES), ("worker", WORKERS)):
         for row in data[f"{name}s"]:
-            typer.echo("\t".join([name, *(value(row) for value in columns.values())]))
+            typer.echo("\t".join([name, *cells(row, columns)]))
     for alert in data["alerts"]:
         typer.echo(f"alert\t{alert['severity']}\t{alert['message']}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shiftboss.cli.operator import act, me
-from shiftboss.cli.output import Json, note, parse_span, read_object, say_json
+from shiftboss.cli.output import Json, TaskPriority, TaskQueue, note, parse_span, read_object, say_json
 from shiftboss.model.errors import UsageError
 
 if TYPE_CHECKING:
@@ -31,11 +31,8 @@ def submit(
     target: Annotated[
         str | None, typer.Option("--app", help="use the code of this module:app for checks and keys")
     ] = None,
-    queue: Annotated[str | None, typer.Option("--queue", "-q", help="default: that of the task")] = None,
-    priority: Annotated[
-        int | None,
-        typer.Option("--priority", min=0, max=100, help="higher runs first; default: that of the task"),
-    ] = None,
+    queue: TaskQueue = None,
+    priority: TaskPriority = None,
     tenant: Annotated[
         str | None, typer.Option("--tenant", help="the tenant whose share, limits and budgets apply")
     ] = None,

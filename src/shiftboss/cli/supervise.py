@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -49,16 +49,14 @@ def supervise(
         raise UsageError(
             "the app is missing", hint="for example: shiftboss supervise mymodule:app --queue mail=2"
         )
-    chosen: dict[str, Any] = {
-        "host": host,
-        "queues": slots(queue) if queue else None,
-        "max_memory_mb": max_memory_mb,
-        "max_tasks": max_tasks,
-        "max_age_seconds": max_age_seconds,
-    }
-    settings = Settings.load()
-    given = {key: value for key, value in chosen.items() if value is not None}
-    settings = settings.model_copy(update={"supervisor": settings.supervisor.model_copy(update=given)})
+    settings = Settings.load().changed(
+        "supervisor",
+        host=host,
+        queues=slots(queue) if queue else None,
+        max_memory_mb=max_memory_mb,
+        max_tasks=max_tasks,
+        max_age_seconds=max_age_seconds,
+    )
     if not settings.supervisor.queues:
         raise UsageError("the number of workers is missing", hint="for example: --queue processing=4")
     configure_logs(log_level)

@@ -7,14 +7,14 @@ from typing import Annotated
 import typer
 
 from shiftboss.cli.operator import act, me
-from shiftboss.cli.output import Columns, Json, ask, say_json, show_rows
+from shiftboss.cli.output import Columns, Json, ask, say_change, show_rows
 
 app = typer.Typer(help="Tenants: list, weight, reset.", add_completion=False, no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(help="the tenant")]
 
 COLUMNS: Columns = {
-    "tenant": lambda row: row["name"],
+    "tenant": "name",
     "weight": lambda row: f"{row['weight']:g}",
     "set": lambda row: "by hand" if row["set"] else "",
 }
@@ -24,7 +24,7 @@ COLUMNS: Columns = {
 def list_(as_json: Json = False) -> None:
     """List every tenant that has a weight or had tasks recently."""
     rows = ask(lambda db: db.fairness.tenants())
-    say_json(rows) if as_json else show_rows(rows, COLUMNS, empty="no tenants yet")
+    show_rows(rows, COLUMNS, as_json=as_json, empty="no tenants yet")
 
 
 @app.command()
@@ -40,18 +40,11 @@ def weight(
     Example: shiftboss tenants weight acme 3
     """
     changed = act(lambda _, operations: operations.set_tenant_weight(me(), name, value))
-    _report(name, f"has weight {value:g}", changed, as_json)
+    say_change(name, f"has weight {value:g}", changed, as_json)
 
 
 @app.command()
 def reset(name: Name, as_json: Json = False) -> None:
     """Reset a tenant's weight to the default, 1."""
     changed = act(lambda _, operations: operations.set_tenant_weight(me(), name, None))
-    _report(name, "has weight 1", changed, as_json)
-
-
-def _report(name: str, state: str, changed: bool, as_json: bool) -> None:
-    if as_json:
-        say_json({"name": name, "changed": changed})
-    else:
-        typer.echo(f"{name} {state}")
+    say_change(name, "has weight 1", changed, as_json)

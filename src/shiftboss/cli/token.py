@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import timedelta
 from typing import Annotated
 
 import typer
 
-from shiftboss.cli.operator import me, operating
-from shiftboss.cli.output import Columns
+from shiftboss.cli.operator import act, me
+from shiftboss.cli.output import Columns, Json, ask, show_rows
 from shiftboss.model.access import Role
-from shiftboss.operations import Operations
 
 app = typer.Typer(help="Tokens for the API and the coordinator.", add_completion=False)
 
 COLUMNS: Columns = {
-    "name": lambda row: row["name"],
-    "role": lambda row: row["role"],
-    "created": lambda row: row["created_at"],
-    "used": lambda row: row["last_used_at"],
-    "expires": lambda row: row["expires_at"],
+    "name": "name",
+    "role": "role",
+    "created": "created_at",
+    "used": "last_used_at",
+    "expires": "expires_at",
     "state": lambda row: "revoked" if row["revoked_at"] else "live",
-    "id": lambda row: row["id"],
+    "id": "id",
 }
 RoleOption = Annotated[Role, typer.Option(help="the role of the token")]
 
@@ -37,29 +35,18 @@ def create(
     ] = None,
 ) -> None:
     """Create a token and print it. It is shown only once: the database stores its hash."""
-
-    async def run() -> str:
-        async with operating(Operations) as (_, operations):
-            return await operations.create_token(me(), name, role, timedelta(days=days) if days else None)
-
-    typer.echo(asyncio.run(run()))
+    lifetime = timedelta(days=days) if days else None
+    typer.echo(act(lambda _, operations: operations.create_token(me(), name, role, lifetime)))
 
 
 @app.command("list")
-def list_() -> None:
+def list_(as_json: Json = False) -> None:
     """List the tokens, without their secrets."""
-    from shiftboss.cli.output import ask, show_rows
-
-    show_rows(ask(lambda db: db.tokens.list()), COLUMNS, empty="no tokens")
+    show_rows(ask(lambda db: db.tokens.list()), COLUMNS, as_json=as_json, empty="no tokens")
 
 
 @app.command()
 def revoke(which: Annotated[str, typer.Argument(help="its name or id")]) -> None:
     """Revoke a token and end the sessions that use it."""
-
-    async def run() -> None:
-        async with operating(Operations) as (_, operations):
-            await operations.revoke_token(me(), which)
-
-    asyncio.run(run())
+    act(lambda _, operations: operations.revoke_token(me(), which))
     typer.echo(f"revoked {which}")

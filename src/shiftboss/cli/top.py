@@ -7,12 +7,12 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from shiftboss.cli.operator import act, me
-from shiftboss.cli.output import console, count, on_terminal, table
+from shiftboss.cli.output import Every, cells, console, count, on_terminal, table
 from shiftboss.cli.status import QUEUES, WORKERS, gather, summary
 from shiftboss.model.errors import ShiftbossError, UsageError
 
@@ -29,9 +29,7 @@ ARROWS = {"\x1b[A": "k", "\x1b[B": "j", "\x1bOA": "k", "\x1bOB": "j"}
 
 
 @app.command()
-def top(
-    every: Annotated[float, typer.Option("--every", min=0.1, help="seconds between updates")] = 1.0,
-) -> None:
+def top(every: Every = 1.0) -> None:
     """Watch queues, workers and rates, and act on the selected line with a key.
 
     Keys: arrows (or j, k) select a line; p pauses or resumes a queue or worker; d drains a worker; r retries
@@ -131,7 +129,7 @@ class Top:
             lines = []
             for row in self.data[f"{kind}s"]:
                 mark = "▶" if number == self.chosen else " "
-                lines.append([mark, *(value(row) for value in columns.values())])
+                lines.append([mark, *cells(row, columns)])
                 number += 1
             parts += [table(["", *columns], lines), ""]
         parts += [f"[red]![/] {alert['message']}" for alert in self.data["alerts"]]

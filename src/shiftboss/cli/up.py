@@ -59,8 +59,8 @@ def _settings(settings: Settings, workers: int | None, queue: list[str] | None, 
     pools = slots(queue) if queue else dict(settings.supervisor.queues)
     if workers is not None or not pools:
         pools[ALL] = workers if workers is not None else max(os.cpu_count() or 1, 1)
-    settings = settings.changed("supervisor.queues", pools, "--workers")
-    return settings if port is None else settings.changed("admin.port", port, "--port")
+    settings = settings.changed("supervisor", queues=pools)
+    return settings if port is None else settings.changed("admin", port=port)
 
 
 async def _up(target: str, loaded: Any, settings: Settings, log_level: str) -> None:

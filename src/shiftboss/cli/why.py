@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from shiftboss.cli.output import Json, ask, console, on_terminal, say_json, task_ids
+from shiftboss.cli.output import Json, TaskId, ask, console, on_terminal, say_json, task_id
 
 if TYPE_CHECKING:
     from shiftboss.db import Database
@@ -16,14 +16,14 @@ app = typer.Typer(add_completion=False)
 
 
 @app.command()
-def why(id: Annotated[str, typer.Argument(help="task id")], as_json: Json = False) -> None:
+def why(id: TaskId, as_json: Json = False) -> None:
     """Explain why a task waits. Each reason comes with advice.
 
     Example: shiftboss why 0199d3c2-5b1e
     """
 
     async def look(db: Database) -> list[Reason]:
-        return await db.tasks.why((await task_ids(db, [id]))[0])
+        return await db.tasks.why(await task_id(db, id))
 
     reasons = ask(look)
     if as_json:

@@ -65,15 +65,13 @@ def worker(
     from shiftboss.worker.process import WorkerName, handlers_of, load, mark_of
     from shiftboss.worker.slot import supervised_slot
 
-    settings = Settings.load()
-    given = {
-        "concurrency": concurrency,
-        "engine": engine,
-        "max_tasks": max_tasks,
-        "exit_when_empty": exit_when_empty or None,
-    }
-    chosen = {key: value for key, value in given.items() if value is not None}
-    settings = settings.model_copy(update={"worker": settings.worker.model_copy(update=chosen)})
+    settings = Settings.load().changed(
+        "worker",
+        concurrency=concurrency,
+        engine=engine,
+        max_tasks=max_tasks,
+        exit_when_empty=exit_when_empty or None,
+    )
     name = id or component or f"{socket.gethostname()}:{os.getpid()}"
     configure_logs(log_level, worker_id=name)
     named = WorkerName(id=name, queues=queue or None)

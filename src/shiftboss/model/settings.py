@@ -264,17 +264,21 @@ class Settings(BaseModel):
         """Return where the value comes from: a flag, a variable, a file, or `default`."""
         return self._sources.get(self._known(key), "default")
 
-    def changed(self, key: str, value: Any, source: str) -> Self:
-        """Return a copy of the settings with one value replaced, for example by a flag."""
-        *sections, name = self._known(key).split(".")
-        models: list[BaseModel] = [self]
-        for section in sections:
-            models.append(getattr(models[-1], section))
-        for model, field in zip(reversed(models), reversed([*sections, name]), strict=True):
-            value = type(model).model_validate(model.model_dump() | {field: value})
-        settings: Self = value
-        settings._sources = self._sources | {key: source}
-        return settings
+    def changed(self, section: str, **values: Any) -> Self:
+        """Return a copy with the given values in one section, such as the options of a command.
+
+        None leaves a value as it is.
+        """
+        given = {name: value for name, value in values.items() if value is not None}
+        for name in given:
+            self._known(f"{section}.{name}")
+        before: BaseModel = getattr(self, section)
+        try:
+            after = type(before).model_validate(before.model_dump() | given)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            raise ConfigError(f"{section}.{first['loc'][0]}: {first['msg']}") from None
+        return self.model_copy(update={section: after})
 
     @classmethod
     def is_secret(cls, key: str) -> bool:

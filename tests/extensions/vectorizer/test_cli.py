@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
+from unittest.mock import AsyncMock
 
 import psycopg
 import pytest
 
 from shiftboss.cli import main
+from shiftboss.db import Database
+from shiftboss.db.insights.condition import Condition
+from shiftboss.extensions.vectorizer.rules import pgvector
+from shiftboss.model.settings import Settings
+from tests.conftest import as_superuser
 
 
 @pytest.fixture
@@ -27,6 +34,8 @@ def test_from_create_to_drop(table: str, capsys: pytest.CaptureFixture[str]) -> 
     assert "2 rows to embed" in run("create", table, "-c", "body", "--name", "n")
     run("worker", "--once", "--log-level", "error")
     assert "idle" in run("list")
+    [shown] = json.loads(run("list", "--json"))
+    assert (shown["name"], shown["state"], shown["pending"]) == ("n", "idle", 0)
     assert run("search", "n", "kitten", "-n", "1").rstrip().split("\t")[2:] == ["1", "cats [on] sofas"]
     by_words = run("search", "n", "markets", "--mode", "text", "--filter", "id>=1", "-f", "id!=7")
     assert "stock markets" in by_words
@@ -70,3 +79,18 @@ def test_the_status_says_that_no_worker_serves_the_queue(
     with psycopg.connect(database_url, autocommit=True) as conn:
         conn.execute("INSERT INTO tasks (task_type, queue) VALUES ('vectorizer.run', 'vectorizer')")
     assert "no worker serves the queue vectorizer: run `shiftboss worker" in noted()
+
+
+async def test_doctor_says_that_there_is_no_pgvector(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert await pgvector(db, Settings.load()) == []
+    with psycopg.connect(as_superuser(db.url), autocommit=True) as conn:
+        conn.execute("DROP EXTENSION vector CASCADE")
+    [finding] = await pgvector(db, Settings.load())
+    assert (finding.level, finding.advice) == (
+        "warning",
+        "have a superuser run CREATE EXTENSION vector, then shiftboss db migrate",
+    )
+    nowhere = AsyncMock(return_value={"vector": None, "vector_available": False})
+    monkeypatch.setattr(Condition, "server", nowhere)
+    [finding] = await pgvector(db, Settings.load())
+    assert finding.advice == "install pgvector on the server, then shiftboss db migrate"

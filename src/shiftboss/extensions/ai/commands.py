@@ -154,10 +154,10 @@ def calls(
 
     With --task, the total of the task and its child tasks is printed to stderr.
     """
-    from shiftboss.cli.output import count, task_ids
+    from shiftboss.cli.output import count, task_id
 
     async def look(db: Database) -> tuple[list[Row], Row | None]:
-        engine, id = db.family(AIEngine), (await task_ids(db, [task]))[0] if task is not None else None
+        engine, id = db.family(AIEngine), await task_id(db, task) if task is not None else None
         found = await engine.calls(limit=limit, task_id=id, tenant=tenant, outcome=outcome)
         return found, None if id is None else await engine.task_cost(id)
 

@@ -9,9 +9,10 @@ from uuid import UUID
 import orjson
 import typer
 
-from shiftboss.cli.operator import me, operating, run_id
+from shiftboss.cli.operator import me, operating
 from shiftboss.extensions.bots.operations import BotOperations
 from shiftboss.extensions.runs.cli import Id, watch_runs
+from shiftboss.extensions.runs.store import run_id
 from shiftboss.lifecycle.logs import configure_logs
 
 app = typer.Typer(add_completion=False)

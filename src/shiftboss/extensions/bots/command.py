@@ -13,12 +13,11 @@ import orjson
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
 from shiftboss.cli import main as shiftboss
-from shiftboss.cli.operator import run_id
 from shiftboss.db import Database, Row
 from shiftboss.extensions.bots.handlers import bot_handlers
 from shiftboss.extensions.bots.order import Bots, Order
 from shiftboss.extensions.bots.run import Run
-from shiftboss.extensions.runs.store import Runs
+from shiftboss.extensions.runs.store import Runs, run_id
 from shiftboss.lifecycle.signals import stop_on_signals
 from shiftboss.model.errors import ShiftbossError, UsageError
 from shiftboss.model.settings import Settings

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from shiftboss.cli.operator import me, operating, run_id
+from shiftboss.cli.operator import me, operating
 from shiftboss.cli.output import Json, ask, say_json
 from shiftboss.extensions.runs.operations import RunOperations
-from shiftboss.extensions.runs.store import Runs
+from shiftboss.extensions.runs.store import Runs, run_id
 
 if TYPE_CHECKING:
     from uuid import UUID

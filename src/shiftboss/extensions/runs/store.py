@@ -9,7 +9,7 @@ from uuid import UUID
 
 from shiftboss.db.connection import Row
 from shiftboss.model.codec import current
-from shiftboss.model.errors import NotFound
+from shiftboss.model.errors import NotFound, UsageError
 
 if TYPE_CHECKING:
     from shiftboss.db.database import Database
@@ -156,3 +156,11 @@ def _sealed(params: dict[str, Any] | None) -> dict[str, Any]:
     """Encrypt params so that SQL still recognises the same job."""
     sealed: dict[str, Any] = current().value(params, repeatable=True) if params else {}
     return sealed
+
+
+def run_id(text: str) -> UUID:
+    """Parse the id of a run that a user gave."""
+    try:
+        return UUID(text)
+    except ValueError:
+        raise UsageError(f"{text!r} is not a run id", hint="`shiftboss runs list` lists the runs") from None

@@ -14,6 +14,7 @@ extension = Extension(
     pages=(f"{__name__}.page:PAGES",),
     routes=(f"{__name__}.api:router",),
     rules=(f"{__name__}.rules:RULES",),
+    findings=(f"{__name__}.rules:pgvector",),
     metrics=(f"{__name__}.metrics:vectorizers",),
     companions=(f"{__name__}.feeder:companion",),
 )

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from shiftboss.cli.output import LogLevel, ask
-from shiftboss.cli.vectorizer_options import conditions, index_options, seconds
+from shiftboss.cli.output import Json, LogLevel, ask, say_json
 from shiftboss.extensions.ai.settings import AISettings
+from shiftboss.extensions.vectorizer.options import conditions, index_options, seconds
 from shiftboss.extensions.vectorizer.settings import VectorizerSettings
 from shiftboss.extensions.vectorizer.store import Vectorizers
 
@@ -144,15 +144,16 @@ def update(
 
 
 @app.command(name="list")
-def list_() -> None:
+def list_(as_json: Json = False) -> None:
     """Show all vectorizers, one per line."""
-    status(None)
+    status(None, as_json=as_json)
 
 
 @app.command()
 def status(
     which: OneOrAll = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="refresh until Ctrl-C")] = False,
+    as_json: Json = False,
 ) -> None:
     """Show the state of vectorizers: pending and failed rows, rate and time left."""
     from shiftboss.extensions.vectorizer.cli_view import show_status, watch_status
@@ -165,7 +166,7 @@ def status(
         return await db.family(Vectorizers).status(which), await db.family(Vectorizers).unserved()
 
     rows, unserved = ask(look)
-    show_status(rows)
+    say_json(rows) if as_json else show_status(rows)
     if unserved and any(row["state"] in ("working", "updating") for row in rows):
         typer.echo(f"note: no worker serves the queue vectorizer: run `{SERVE}`", err=True)
 

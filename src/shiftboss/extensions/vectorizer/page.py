@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, cast
 
-from shiftboss.cli.vectorizer_options import conditions
 from shiftboss.extensions.admin.page.forms import Form
 from shiftboss.extensions.admin.page.search import answered
 from shiftboss.extensions.admin.page.site import Act, Context, Page, Visit
 from shiftboss.extensions.admin.page.words import count
 from shiftboss.extensions.ai.shared import SharedAI
 from shiftboss.extensions.vectorizer.operations import VectorizerOperations
+from shiftboss.extensions.vectorizer.options import conditions
 from shiftboss.extensions.vectorizer.search import Mode
 from shiftboss.extensions.vectorizer.store import Vectorizers
 from shiftboss.model.errors import NotFound, UsageError

@@ -1,4 +1,4 @@
-"""Alert rules for vectorizers."""
+"""Alert rules for vectorizers, and a finding of `shiftboss doctor`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from shiftboss.extensions.vectorizer.store import Vectorizers
 from shiftboss.model.alert import Found, Rule
 
 if TYPE_CHECKING:
+    from shiftboss.cli.findings import Finding
     from shiftboss.db import Database
+    from shiftboss.model.settings import Settings
 
 
 async def behind(db: Database, threshold: float) -> list[Found]:
@@ -36,3 +38,16 @@ RULES = (
         unit="s",
     ),
 )
+
+
+async def pgvector(db: Database, settings: Settings) -> list[Finding]:
+    """Report that the database has no pgvector."""
+    from shiftboss.cli.findings import Finding
+
+    server = await db.insights.condition.server()
+    if server["vector"] is not None:
+        return []
+    message = "pgvector is not installed: journal vectors and vectorizers are unavailable"
+    there, make = "have a superuser run CREATE EXTENSION vector", "install pgvector on the server"
+    advice = f"{there if server['vector_available'] else make}, then shiftboss db migrate"
+    return [Finding("warning", "database", message, advice)]
