@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+from measures import until
 
 from servers import running
 from shiftboss.db.migrate import migrate
@@ -55,6 +56,9 @@ def workers(url: str, count: int, queue: str) -> Iterator[None]:
         for _ in range(count)
     ]
     try:
+        with psycopg.connect(url, autocommit=True) as conn:
+            joined = "SELECT count(*) FROM workers WHERE status = 'active'"
+            until(lambda: conn.execute(joined).fetchone() == (count,), "the workers do not join", 0.05)
         yield
     finally:
         for process in started:
