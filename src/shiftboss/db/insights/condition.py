@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from shiftboss.db.connection import Row
 from shiftboss.db.insights.rows import ServerState
+from shiftboss.extension import extensions
 
 if TYPE_CHECKING:
     from shiftboss.db.database import Database
@@ -27,7 +28,7 @@ _OLD = """SELECT pid, usename, application_name, state,
       AND backend_type = 'client backend' ORDER BY xact_start LIMIT 10"""
 _DEAD = """SELECT schemaname || '.' || relname AS name, n_live_tup AS live, n_dead_tup AS dead
     FROM pg_catalog.pg_stat_user_tables
-    WHERE schemaname IN ('public', 'shiftboss', 'ai', 'journal')
+    WHERE schemaname = ANY (%s)
       AND n_dead_tup > 10000 AND n_dead_tup > n_live_tup
     ORDER BY n_dead_tup DESC LIMIT 10"""
 # Waiting tasks by queue and type that no active worker serves. The LIMIT bounds the count of each lane.
@@ -93,7 +94,8 @@ class Condition:
 
     async def bloat(self) -> list[Row]:
         """Return our tables that have more dead rows than live ones."""
-        return await self._db.fetch(_DEAD)
+        ours = [schema for extension in extensions() for schema in extension.schemas]
+        return await self._db.fetch(_DEAD, [["public", "shiftboss", "ai", *ours]])
 
     async def unusable(self, limit: int = 10) -> tuple[int, list[Row]]:
         """Return the number of rows of an older `tasks` table that no worker can run, and the first ones."""
