@@ -131,6 +131,32 @@ async def test_indexes_of_large_tables_are_built_ahead(old_url: str) -> None:  #
         )
 
 
+FILL = """
+INSERT INTO public.tasks (id, task_type, status, created_at, updated_at, generation_processed_at)
+SELECT gen_random_uuid(), 'old', 'Complete', now(), now(), now() FROM generate_series(1, 20000)
+"""
+READ = "SELECT schemaname || '.' || relname AS name, seq_tup_read AS rows FROM pg_stat_xact_user_tables"
+
+
+async def test_a_migration_reads_no_large_table_while_it_is_locked(old_url: str) -> None:  # noqa: F811
+    with psycopg.connect(as_superuser(old_url), autocommit=True) as conn:
+        conn.execute("SET session_replication_role = replica")
+        conn.execute(FILL)
+        conn.execute("ANALYZE public.tasks")
+    async with connect(old_url) as conn:
+        built = await build_ahead(conn, await Migration(conn).indexes(), large=0)
+    assert {"idx_tasks_status_worker", "tasks_unusable_ahead"} <= set(built)
+    async with connect(old_url) as conn, conn.transaction():
+        await Migration(conn).run()
+        read = {row["name"]: row["rows"] async for row in await conn.execute(READ)}
+    assert read["public.tasks"] < 100
+    left = "SELECT indexname, indexdef LIKE '%WHERE%' AS partial FROM pg_indexes WHERE tablename = 'tasks'"
+    with psycopg.connect(old_url) as check:
+        partial = dict(check.execute(left).fetchall())
+    assert partial["idx_tasks_status_worker"]
+    assert not [name for name in partial if name.endswith(("_ahead", "_new", "_old"))]
+
+
 async def test_an_index_that_was_left_unfinished_is_built_again(database_url: str) -> None:
     with psycopg.connect(as_superuser(database_url), autocommit=True) as conn:
         conn.execute(

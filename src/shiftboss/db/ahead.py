@@ -1,7 +1,8 @@
 """Builds the indexes of a migration on large tables concurrently, before the migration runs.
 
 A migration is a single transaction: an index built inside it blocks all writes until the commit. The
-migration's own `CREATE INDEX IF NOT EXISTS` skips an index that was built here.
+migration's own `CREATE INDEX IF NOT EXISTS` skips an index that was built here. Helper indexes let a
+migration find rows without reading the whole table while it is locked; they are dropped afterwards.
 """
 
 from __future__ import annotations
@@ -22,12 +23,15 @@ log = get_logger(__name__)
 LARGE = 64 * 1024 * 1024
 """Tables of at least this many bytes are large. Smaller ones are indexed in a fraction of a second."""
 _INDEX = re.compile(r"^CREATE (UNIQUE )?INDEX IF NOT EXISTS (\w+) ON (\w+)\.(\w+)([^;]*);", re.MULTILINE)
-# For each wanted index: whether an earlier attempt left it invalid, and whether a large table lacks it.
+# For each wanted index: whether an earlier attempt left it invalid, whether a large table lacks it, and
+# whether a large table has an older form of it that covers all rows.
 _FOUND = """
 SELECT w.n - 1 AS place, NOT i.indisvalid AS broken,
-    i.indexrelid IS NULL AND pg_catalog.pg_table_size(t.oid) >= %s AS missing
-FROM unnest(%s::text[], %s::text[]) WITH ORDINALITY w (relation, index, n)
+    large.it AND i.indexrelid IS NULL AS missing,
+    large.it AND w.partial AND i.indexrelid IS NOT NULL AND i.indpred IS NULL AS outdated
+FROM unnest(%s::text[], %s::text[], %s::bool[]) WITH ORDINALITY w (relation, index, partial, n)
 JOIN pg_catalog.pg_class t ON t.oid = to_regclass(w.relation)
+CROSS JOIN LATERAL (SELECT pg_catalog.pg_table_size(t.oid) >= %s AS it) large
 LEFT JOIN pg_catalog.pg_index i ON i.indexrelid = to_regclass(w.index)
 """
 
@@ -46,9 +50,23 @@ class Index(NamedTuple):
         return f"CREATE {self.unique}INDEX CONCURRENTLY IF NOT EXISTS {self.name} ON {where}"
 
 
+#: By migration: the indexes that let it find rows quickly. Their predicates are those of its statements.
+HELPERS = {
+    "0080_locks": Index(
+        "",
+        "tasks_unusable_ahead",
+        "public",
+        "tasks",
+        " (id) WHERE task_type = '' OR status NOT IN"
+        " ('Queued', 'In Progress', 'Complete', 'Failed', 'Cancelled')",
+    )
+}
+
+
 def indexes(file: SqlFile, pending: bool = True) -> list[Index]:
     """Return the indexes that can be built before this migration."""
-    return [Index(u, name, s, table, rest, pending) for u, name, s, table, rest in _INDEX.findall(file.sql)]
+    found = [Index(u, name, s, table, rest, pending) for u, name, s, table, rest in _INDEX.findall(file.sql)]
+    return [*found, HELPERS[file.name]] if pending and file.name in HELPERS else found
 
 
 async def build_ahead(conn: Connection, wanted: Sequence[Index], large: int = LARGE) -> list[str]:
@@ -64,15 +82,44 @@ async def build_ahead(conn: Connection, wanted: Sequence[Index], large: int = LA
     )
     tables = [f"{index.schema}.{index.table}" for index in wanted]
     names = [f"{index.schema}.{index.name}" for index in wanted]
-    found = await (await conn.execute(_FOUND, [large, tables, names])).fetchall()
+    partial = [" WHERE " in " ".join(index.rest.split()) for index in wanted]
+    found = await (await conn.execute(_FOUND, [tables, names, partial, large])).fetchall()
     built = []
     for row in found:
         index = wanted[row["place"]]
         if row["broken"]:
             await _drop(conn, index)
-        if (row["broken"] or (row["missing"] and index.pending)) and await _build(conn, index):
+        if row["outdated"] and index.pending:
+            done = await _replace(conn, index)
+        else:
+            done = (row["broken"] or (row["missing"] and index.pending)) and await _build(conn, index)
+        if done:
             built.append(index.name)
     return built
+
+
+async def drop_helper(conn: Connection, file: SqlFile) -> None:
+    """Drop the helper index of a migration that has been applied."""
+    if file.name in HELPERS:
+        await _drop(conn, HELPERS[file.name])
+
+
+async def _replace(conn: Connection, index: Index) -> bool:
+    """Build the new form of an index under another name, and swap the two without blocking anybody."""
+    new, old = index._replace(name=f"{index.name}_new"), index._replace(name=f"{index.name}_old")
+    await _drop(conn, new)
+    if not await _build(conn, new):
+        return False
+    async with conn.transaction():
+        await _rename(conn, index, old.name)
+        await _rename(conn, new, index.name)
+    await conn.execute(sql.SQL("DROP INDEX CONCURRENTLY {}").format(sql.Identifier(old.schema, old.name)))
+    return True
+
+
+async def _rename(conn: Connection, index: Index, name: str) -> None:
+    former = sql.Identifier(index.schema, index.name)
+    await conn.execute(sql.SQL("ALTER INDEX {} RENAME TO {}").format(former, sql.Identifier(name)))
 
 
 async def _build(conn: Connection, index: Index) -> bool:

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Literal
 
-from shiftboss.db.ahead import Index, build_ahead, indexes
+from shiftboss.db.ahead import Index, build_ahead, drop_helper, indexes
 from shiftboss.db.apply import Applier
 from shiftboss.db.connection import Connection, connect, settings_of_transaction
 from shiftboss.db.ledger import CREATE, REPEATABLES, Ledger
@@ -57,7 +57,9 @@ async def migrate(url: str, *, dry_run: bool = False, trees: Sequence[SqlTree] |
     if built:
         done.notices.append(f"built indexes without locking their tables: {', '.join(built)}")
     if not dry_run:
-        await _count_history(url)
+        async with _connect(url) as conn:  # both read the tasks, which the migration no longer locks
+            done.notices += await _unusable(conn)
+            await _count_history(conn)
     return done
 
 
@@ -88,12 +90,24 @@ async def server_version(url: str) -> str:
         return str(row["version"]) if row else ""
 
 
-async def _count_history(url: str) -> None:
-    """Count the tasks of a version without counters, in a separate transaction that blocks no writer."""
-    async with _connect(url) as conn:
-        if await _here(conn, "to_regprocedure('shiftboss.count_history()')"):
-            await conn.execute("SET LOCAL statement_timeout = 0")
-            await conn.execute("SELECT shiftboss.count_history()")
+async def _unusable(conn: Connection) -> list[str]:
+    """Return a notice about rows of an older `tasks` table that no worker can run."""
+    if not await _here(conn, "to_regclass('shiftboss.unusable_tasks')"):
+        return []
+    counted = await conn.execute("SELECT count(*) AS n FROM shiftboss.unusable_tasks")
+    if (row := await counted.fetchone()) is None or not row["n"]:
+        return []
+    return [
+        f"{row['n']} tasks cannot run, because their status is unknown or their type is empty;"
+        " they stay unchanged, and `shiftboss doctor` lists them"
+    ]
+
+
+async def _count_history(conn: Connection) -> None:
+    """Count the tasks of a version without counters."""
+    if await _here(conn, "to_regprocedure('shiftboss.count_history()')"):
+        await conn.execute("SET LOCAL statement_timeout = 0")
+        await conn.execute("SELECT shiftboss.count_history()")
 
 
 async def _here(conn: Connection, name: str) -> bool:
@@ -143,12 +157,12 @@ class Migration:
         for tree, file in pending:
             if file.requires not in self._required.missing:
                 await applier.migration(file)
+                await drop_helper(self._conn, file)
                 await self._ledger.record(tree, file.name, file.checksum)
                 done.applied.append(file.name)
         await applier.repeatables(self._all("functions"), self._all("views"))
         for tree in self._trees:
             await self._ledger.record(tree, REPEATABLES, self._checksum(tree))
-        done.notices += await self._unusable()
         return done
 
     async def _lock(self, migrations: list[str]) -> None:
@@ -158,18 +172,6 @@ class Migration:
         await lock_tables(self._conn, changed | (made if changed else set()), "ACCESS EXCLUSIVE")
         await lock_tables(self._conn, made, "SHARE ROW EXCLUSIVE")
         await self._conn.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")
-
-    async def _unusable(self) -> list[str]:
-        """Return a notice about rows of an older `tasks` table that no worker can run."""
-        if not await _here(self._conn, "to_regclass('shiftboss.unusable_tasks')"):
-            return []
-        counted = await self._conn.execute("SELECT count(*) AS n FROM shiftboss.unusable_tasks")
-        if (row := await counted.fetchone()) is None or not row["n"]:
-            return []
-        return [
-            f"{row['n']} tasks cannot run, because their status is unknown or their type is empty;"
-            " they stay unchanged, and `shiftboss doctor` lists them"
-        ]
 
     async def _require_rights(self) -> None:
         """Raise an error that names the missing GRANT, before a statement fails."""
@@ -200,7 +202,7 @@ class Migration:
         pending = {file.name for _, file in await self._ledger.pending()}
         files = [file for file in self._all("migrations") if not file.requires]
         found = [index for file in files for index in indexes(file, file.name in pending)]
-        return list({index.name: index for index in reversed(found)}.values())
+        return list({index.name: index for index in found}.values())  # the latest form of each
 
     async def is_current(self) -> bool:
         pending = [file for _, file in await self._ledger.pending()]
