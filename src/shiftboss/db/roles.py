@@ -22,7 +22,7 @@ VIEWS = (
     "task_queue_analysis",
 )  # fmt: skip
 SECRET = ("access_tokens", "login_codes", "audit")
-SETTLED = ("settings", "migrations")  # read-only for workers
+SETTLED = ("settings", "migrations", "access_closed")  # read-only for workers
 # Tables that Python and the command line read before they enqueue.
 READ_TO_ENQUEUE = ("migrations", "installation", "task_schemas")
 
