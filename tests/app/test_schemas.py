@@ -155,6 +155,21 @@ async def test_plain_sql_is_not_checked(db: Database, published: App) -> None:
     assert "image_id" in (outcome.error or "")
 
 
+@pytest.mark.parametrize("params", ["[1, 2]", '"x"', "null"])
+@pytest.mark.parametrize("name", ["img.thumbnail", "img.anything"])
+async def test_plain_sql_with_params_that_are_no_object_fails_with_the_reason(
+    db: Database, published: App, name: str, params: str
+) -> None:
+    row = await db.fetch_one(
+        "INSERT INTO tasks (task_type, params) VALUES (%s, %s) RETURNING id", [name, params]
+    )
+    assert row is not None
+    outcome = await published.handle(row["id"]).wait(timeout=30)
+    assert outcome.status == "Failed"
+    expected = f"params of {name} must be a JSON object, not {params.replace(' ', '')}"
+    assert (outcome.error or "").startswith(expected)
+
+
 async def test_a_new_version_replaces_an_old_one_and_never_the_other_way(db: Database) -> None:
     def publish(kind: str, version: str | None) -> Any:
         schema = {"type": "object", "properties": {"n": {"type": kind}}}

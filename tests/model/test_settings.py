@@ -29,6 +29,21 @@ def test_pyproject_is_read_from_a_folder_below(tmp_path: Path) -> None:
     assert Settings.load({}, below).database.pool_size == 3
 
 
+def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
+    (tmp_path / "shiftboss.toml").write_text('data_dir = "data"')
+    assert Settings.load({}, tmp_path).data_dir == tmp_path / "data"
+
+
+def test_options_of_a_command_change_a_section() -> None:
+    settings = Settings.load({})
+    changed = settings.changed("worker", concurrency=3, engine=None)
+    assert (changed.worker.concurrency, changed.worker.batch) == (3, settings.worker.batch)
+    with pytest.raises(ConfigError, match=r"worker\.concurrency: .*greater"):
+        settings.changed("worker", concurrency=0)
+    with pytest.raises(ConfigError, match=r"no setting 'worker\.speeed'"):
+        settings.changed("worker", speeed="fast")
+
+
 @pytest.mark.parametrize(
     ("text", "nearest"),
     [

@@ -15,12 +15,14 @@ async def greet(name: str) -> str:
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from shiftboss.app.app import App
 from shiftboss.app.calls import Call, Calls, chain, group, parents
 from shiftboss.app.handle import Group, Handle
 from shiftboss.app.task import AsyncTask, PlainTask, Task
+from shiftboss.extension import contributions
 
 __all__ = [
     "App",
@@ -37,9 +39,15 @@ __all__ = [
 ]
 
 
+@cache
+def _fleet() -> App:
+    app = App("shiftboss")
+    for handlers in contributions("handlers"):
+        app.include(handlers)
+    return app
+
+
 def __getattr__(name: str) -> Any:
     if name != "fleet":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from shiftboss.app.builtin import fleet
-
-    return fleet
+    return _fleet()

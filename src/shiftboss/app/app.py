@@ -194,9 +194,8 @@ class App:
 
     async def enqueue_all(self, calls: Sequence[Call[R]], *, conn: Any = None) -> Group[R]:
         """Enqueue any number of calls, like `enqueue`, and always return a group."""
-        tasks = self._new_tasks(calls)
-        if named := self._named(calls, tasks):
-            await self._check(named)
+        tasks, named = self._new_tasks(calls)
+        await self._check(named)
         if conn is None:
             made = await (await self.database()).tasks.enqueue(tasks) if tasks else []
         else:
@@ -205,15 +204,15 @@ class App:
             made = await enqueue_on(conn, tasks)
         return Group(self._handles(calls, tasks, made), self)
 
-    def _new_tasks(self, calls: Sequence[Call[Any]]) -> Sequence[NewTask]:
-        return [call.new_task() for call in whole(calls)]
-
-    def _named(self, calls: Sequence[Call[Any]], tasks: Sequence[NewTask]) -> list[NewTask]:
-        """Return the tasks that come from `task_named`: only the published schema can check them."""
-        named = {call.id for call in whole(calls) if call.handler.function is elsewhere}
-        return [task for task in tasks if task.id in named]
+    def _new_tasks(self, calls: Sequence[Call[Any]]) -> tuple[list[NewTask], list[NewTask]]:
+        """Return the tasks, and those of them whose function is elsewhere: only the published schema fits."""
+        made = [(call, call.new_task()) for call in whole(calls)]
+        return [task for _, task in made], [task for call, task in made if call.handler.function is elsewhere]
 
     async def _check(self, tasks: Sequence[NewTask]) -> None:
+        """Check tasks against the schemas that workers publish."""
+        if not tasks:
+            return
         from shiftboss.model.settings import Settings
 
         schemas, strict = (await self.database()).schemas, Settings.load().tasks.strict

@@ -82,8 +82,8 @@ class Sync:
 
     def _enqueue_on(self, calls: Sequence[Call[Any]], conn: Any) -> Group[Any]:
         # Stay in the caller's thread: a connection must not be used from another one.
-        tasks = self.app._new_tasks(calls)
-        if named := self.app._named(calls, tasks):
+        tasks, named = self.app._new_tasks(calls)
+        if named:
             self.run(self.app._check(named))
         return Group(self.app._handles(calls, tasks, enqueue_sync_on(conn, tasks)), self.app)
 

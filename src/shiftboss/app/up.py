@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
-import sys
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -17,10 +15,8 @@ from shiftboss.leader.autoscaler import configure
 from shiftboss.leader.duties import candidate
 from shiftboss.lifecycle import Service, sleep
 from shiftboss.model.settings import Settings
-from shiftboss.supervisor import Supervisor
+from shiftboss.supervisor.supervisor import ALL, Supervisor
 
-#: The pool whose workers serve every queue.
-ALL = "all"
 LOOK_SECONDS = 0.1
 
 Say = Callable[[str, str], None]
@@ -36,7 +32,7 @@ class Up(Service):
         self, target: str, app: Any, db: Database, settings: Settings, say: Say, log_level: str = "warning"
     ) -> None:
         super().__init__()
-        self.target, self._log_level = target, log_level
+        self._target, self._log_level = target, log_level
         self.db, self.settings, self.say = db, settings, say
         self._app = app
         self._stack = AsyncExitStack()
@@ -62,7 +58,7 @@ class Up(Service):
             await self.enter(candidate(self.db, self.settings))
             for companion in contributions("companions"):
                 await self.enter(companion(self.db, self.settings))
-            supervisor = self._supervisor()
+            supervisor = Supervisor.of(self.db, self.settings, self._target, self._log_level)
             await self.enter(supervisor)
             self.say("workers", _pools(self.settings.supervisor.queues))
             await self._first_worker(supervisor)
@@ -94,22 +90,6 @@ class Up(Service):
         if gone.done():
             gone.result()
         gone.cancel()
-
-    def _supervisor(self) -> Supervisor:
-        chosen = self.settings.supervisor
-        return Supervisor(
-            self.db,
-            chosen.host or socket.gethostname(),
-            chosen.queues,
-            self._command,
-            chosen,
-            direct_url=self.settings.database.direct_url,
-        )
-
-    def _command(self, queue: str, component: str, member: str) -> list[str]:
-        queues = [] if queue == ALL else ["--queue", queue]
-        worker = [sys.executable, "-m", "shiftboss", "worker", self.target, *queues]
-        return [*worker, "--component", component, "--id", member, "--log-level", self._log_level]
 
 
 def _pools(queues: dict[str, int]) -> str:

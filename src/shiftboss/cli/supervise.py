@@ -60,7 +60,7 @@ def supervise(
     if not settings.supervisor.queues:
         raise UsageError("the number of workers is missing", hint="for example: --queue processing=4")
     configure_logs(log_level)
-    asyncio.run(_run(target, settings))
+    asyncio.run(_run(target, settings, log_level))
 
 
 def slots(words: Sequence[str]) -> dict[str, int]:
@@ -74,7 +74,7 @@ def slots(words: Sequence[str]) -> dict[str, int]:
     return found
 
 
-async def _run(target: str, settings: Settings) -> None:
+async def _run(target: str, settings: Settings, log_level: str) -> None:
     from shiftboss.db import Database
     from shiftboss.leader.autoscaler import configure
     from shiftboss.leader.duties import candidate
@@ -86,7 +86,7 @@ async def _run(target: str, settings: Settings) -> None:
     async with await when_up(lambda: Database.open(database.url, data_dir=settings.data_dir)) as db:
         await when_up(db.installation.own)
         await when_up(lambda: configure(db, settings.autoscale))
-        supervisor = Supervisor.of(db, settings, target)
+        supervisor = Supervisor.of(db, settings, target, log_level)
         # A supervisor can lead, because a fleet without a coordinator needs rescues and schedules too.
         with stop_on_signals(supervisor.request_stop):
             async with candidate(db, settings):

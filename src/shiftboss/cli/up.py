@@ -53,8 +53,8 @@ def up(
 
 def _settings(settings: Settings, workers: int | None, queue: list[str] | None, port: int | None) -> Settings:
     """Apply the command's options on top of the file and the environment."""
-    from shiftboss.app.up import ALL
     from shiftboss.cli.supervise import slots
+    from shiftboss.supervisor.supervisor import ALL
 
     pools = slots(queue) if queue else dict(settings.supervisor.queues)
     if workers is not None or not pools:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationError, create_model
+from pydantic.fields import FieldInfo
 
 from shiftboss.extension import load, named
 from shiftboss.model.errors import ConfigError
@@ -232,8 +233,9 @@ class Settings(BaseModel):
         """Read the file and the environment. An unknown key is an error that suggests the nearest key."""
         environ = os.environ if environ is None else environ
         complete = cls.complete()
-        keys = _keys(complete)
-        found = from_file(environ, folder or Path.cwd(), keys) | from_environment(environ, keys)
+        keys = cls.keys()
+        paths = {key for key, field in _leaves(complete).items() if Path in get_args(field.annotation)}
+        found = from_file(environ, folder or Path.cwd(), keys, paths) | from_environment(environ, keys)
         try:
             settings = complete.model_validate(_nested(found, keys))
         except ValidationError as error:
@@ -252,7 +254,7 @@ class Settings(BaseModel):
     @classmethod
     def keys(cls) -> list[str]:
         """Return every key in dotted form: `data_dir`, `database.url` and so on."""
-        return _keys(cls.complete())
+        return list(_leaves(cls.complete()))
 
     def value_of(self, key: str) -> Any:
         value: Any = self
@@ -282,11 +284,7 @@ class Settings(BaseModel):
 
     @classmethod
     def is_secret(cls, key: str) -> bool:
-        model: type[BaseModel] = cls.complete()
-        *sections, name = key.split(".")
-        for section in sections:
-            model = _section(model, section) or model
-        return not model.model_fields[name].repr
+        return not _leaves(cls.complete())[key].repr
 
     def _known(self, key: str) -> str:
         keys = self.keys()
@@ -295,17 +293,17 @@ class Settings(BaseModel):
         return key
 
 
-def _section(model: type[BaseModel], name: str) -> type[Section] | None:
-    kind = model.model_fields[name].annotation
-    return kind if isinstance(kind, type) and issubclass(kind, Section) else None
-
-
-def _keys(model: type[BaseModel], prefix: str = "") -> list[str]:
-    keys: list[str] = []
-    for name in model.model_fields:
-        inner = _section(model, name)
-        keys += _keys(inner, f"{prefix}{name}.") if inner else [prefix + name]
-    return keys
+@cache
+def _leaves(model: type[BaseModel], prefix: str = "") -> dict[str, FieldInfo]:
+    """Return the fields of a model and of its sections, by their dotted keys."""
+    found: dict[str, FieldInfo] = {}
+    for name, field in model.model_fields.items():
+        kind = field.annotation
+        if isinstance(kind, type) and issubclass(kind, Section):
+            found |= _leaves(kind, f"{prefix}{name}.")
+        else:
+            found[prefix + name] = field
+    return found
 
 
 def _nested(found: Mapping[str, Found], keys: list[str]) -> dict[str, Any]:

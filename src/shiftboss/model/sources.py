@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -45,8 +45,10 @@ def from_environment(environ: Mapping[str, str], keys: list[str]) -> dict[str, F
     return found
 
 
-def from_file(environ: Mapping[str, str], folder: Path, keys: list[str]) -> dict[str, Found]:
-    """Return every key that the file sets. An unknown key is an error."""
+def from_file(
+    environ: Mapping[str, str], folder: Path, keys: list[str], paths: Collection[str]
+) -> dict[str, Found]:
+    """Return every key that the file sets. An unknown key is an error, and paths are relative to the file."""
     path, table = _find(environ, folder)
     if path is None:
         return {}
@@ -54,8 +56,8 @@ def from_file(environ: Mapping[str, str], folder: Path, keys: list[str]) -> dict
     for key, value in _flat(table, keys):
         if key not in keys:
             raise ConfigError(f"unknown setting {key!r} in {path}", hint=nearest(key, keys))
-        if key in ("data_dir", "ai.prompts") and isinstance(value, str):
-            value = str(path.parent / Path(value).expanduser())  # relative to the file
+        if key in paths and isinstance(value, str):
+            value = str(path.parent / Path(value).expanduser())
         found[key] = Found(value, str(path))
     return found
 

@@ -28,6 +28,9 @@ log = get_logger(__name__)
 LEASE_SECONDS = 6.0
 TRY_AGAIN = 0.2
 
+#: The pool whose workers serve every queue.
+ALL = "all"
+
 
 class Supervisor(Service):
     """Supervises one host name on one database. Its workers end when it is stopped or killed."""
@@ -60,13 +63,14 @@ class Supervisor(Service):
         self.grace = self._settings.stop_seconds + 30
 
     @classmethod
-    def of(cls, db: Database, settings: Settings, target: str) -> Supervisor:
+    def of(cls, db: Database, settings: Settings, target: str, log_level: str) -> Supervisor:
         """Create the supervisor of this host from the settings. Its workers run `target`, a `module:app`."""
         chosen = settings.supervisor
 
         def command(queue: str, component: str, member: str) -> list[str]:
-            worker = [sys.executable, "-m", "shiftboss", "worker", target]
-            return [*worker, "--queue", queue, "--component", component, "--id", member]
+            worker = [sys.executable, "-m", "shiftboss", "worker", target, "--log-level", log_level]
+            queues = [] if queue == ALL else ["--queue", queue]
+            return [*worker, *queues, "--component", component, "--id", member]
 
         host = chosen.host or socket.gethostname()
         return cls(db, host, chosen.queues, command, chosen, direct_url=settings.database.direct_url)

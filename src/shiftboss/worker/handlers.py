@@ -10,6 +10,7 @@ from datetime import timedelta
 from functools import cached_property
 from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
+import orjson
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
@@ -254,6 +255,9 @@ class Handler:
 
     def bind(self, params: dict[str, Any], only: Collection[str] | None = None) -> dict[str, Any]:
         """Validate and convert the arguments of a call; with `only`, just these."""
+        if not isinstance(params, dict):  # plain SQL can insert any JSON
+            given = orjson.dumps(params).decode()[:100]
+            raise BadArguments(f"params of {self.name} must be a JSON object, not {given}")
         model = self.arguments
         if model is None:
             return params

@@ -7,8 +7,7 @@ import random
 
 from pydantic import BaseModel, Field
 
-from shiftboss.app import App
-from shiftboss.app.builtin import fleet
+from shiftboss.app import App, fleet
 from shiftboss.worker.context import Context
 
 
