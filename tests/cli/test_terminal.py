@@ -51,6 +51,16 @@ def test_tables_have_headings(start: Start, database_url: str) -> None:
     child.expect(pexpect.EOF)
 
 
+def test_each_task_takes_one_line_and_has_a_name_of_its_own(start: Start, database_url: str) -> None:
+    enqueue(database_url, *(NewTask(task_type="shop.greet") for _ in range(9)))
+    child = start("tasks", "list", COLUMNS="80", NO_COLOR="1")
+    child.expect(pexpect.EOF)
+    assert child.before is not None
+    lines = [line.split() for line in child.before.splitlines() if "shop.greet" in line]
+    assert len({line[0] for line in lines}) == 9
+    assert all(line[2:5] == ["shop.greet", "default", "0/3"] and ":" in line[6] for line in lines)
+
+
 def test_top_acts_on_the_chosen_line(start: Start, database_url: str) -> None:
     enqueue(
         database_url,

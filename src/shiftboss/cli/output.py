@@ -40,6 +40,8 @@ LogLevel = Annotated[
 ]
 MOST_CANDIDATES = 5
 LONGEST_SPAN = timedelta(days=36_500)
+#: Columns of tables that are never broken into two lines.
+ONE_LINE = ("id", "at", "since", "until")
 
 COLOURS = {
     "Queued": "cyan",
@@ -168,7 +170,9 @@ def table(heads: Iterable[str], lines: Sequence[Sequence[str]]) -> RenderableTyp
     from rich.markup import escape
     from rich.table import Table
 
-    made = Table(*heads, box=None, header_style="bold", pad_edge=False)
+    made = Table(box=None, header_style="bold", pad_edge=False)
+    for head in heads:
+        made.add_column(head, no_wrap=head in ONE_LINE)
     for line in lines:
         made.add_row(*(coloured(escape(cell)) for cell in line))
     return made
@@ -204,6 +208,11 @@ def span(seconds: float | None) -> str:
         return f"{seconds:.1f} s"
     minutes, hours, days = seconds / 60, seconds / 3600, seconds / 86400
     return f"{minutes:.0f} min" if minutes < 60 else f"{hours:.1f} h" if hours < 48 else f"{days:.0f} days"
+
+
+def short_ids(ids: Sequence[UUID]) -> int:
+    """Return how many characters of these task ids tell them apart. Commands accept such a prefix."""
+    return next(size for size in range(10, 37) if len({str(id)[:size] for id in ids}) == len(ids))
 
 
 async def task_id(db: Database, word: str, among: Collection[UUID] | None = None) -> UUID:

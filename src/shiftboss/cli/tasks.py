@@ -23,6 +23,7 @@ from shiftboss.cli.output import (
     on_terminal,
     parse_span,
     say_json,
+    short_ids,
     show_facts,
     show_rows,
     span,
@@ -112,7 +113,9 @@ def list_(
     if as_json:
         say_json({"items": page.items, "next": page.next})
         return
-    show_rows(page.items, COLUMNS, empty="no tasks")
+    size = short_ids([row["id"] for row in page.items]) if on_terminal() else None
+    columns: Columns = {**COLUMNS, "id": lambda row: str(row["id"])[:size]}
+    show_rows(page.items, columns, empty="no tasks")
     if page.next and on_terminal():
         console().print(f"[dim]more: --cursor {page.next}[/]")
 
