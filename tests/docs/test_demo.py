@@ -17,14 +17,14 @@ ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 @pytest.mark.serial
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(420)
 def test_the_demo(tmp_path: Path) -> None:
     data = tmp_path / "a folder"
     data.mkdir()
     paths = os.pathsep.join([str(ROOT / "script"), str(ROOT / "src")])
     environment = os.environ | {"SHIFTBOSS_DATA_DIR": str(data), "PYTHONPATH": paths, "COLUMNS": "200"}
     command = [str(ROOT / "script" / "demo.py"), "--port", "0"]
-    demo = pexpect.spawn(sys.executable, command, env=environment, encoding="utf-8", timeout=180)
+    demo = pexpect.spawn(sys.executable, command, env=environment, encoding="utf-8", timeout=300)
     try:
         demo.expect(r"dashboard.*http://\S+\r\n")
         screen = ESCAPES.sub("", demo.before + demo.after)
