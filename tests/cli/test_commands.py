@@ -112,6 +112,17 @@ def test_a_list_has_pages(run: Run, database_url: str) -> None:
     assert (len(page["items"]), len(rest["items"])) == (2, 1)
 
 
+def test_first_characters_of_several_ids_name_them(
+    run: Run, database_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ids = [UUID(f"0189abcd-1234-7aaa-8bbb-00000000000{n}") for n in (1, 2)]
+    enqueue(database_url, *(NewTask(task_type="t", id=id) for id in ids))
+    assert main(["tasks", "show", "0189abcd-1234"]) == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert "more than one task id starts with 0189abcd-1234" in told
+    assert all(str(id) in told for id in ids)
+
+
 def test_first_characters_of_an_id_will_do(run: Run, database_url: str) -> None:
     [id] = enqueue(database_url, NewTask(task_type="t", id=uuid4()))
     assert str(id) in run("tasks", "show", str(id)[:8])

@@ -227,11 +227,16 @@ async def task_id(db: Database, word: str, among: Collection[UUID] | None = None
     if not found:
         raise NotFound(f"there is no task {word}", hint="`shiftboss tasks list` lists tasks")
     if len(found) > 1:
-        shown = ", ".join(map(str, found[:MOST_CANDIDATES])) + (", …" if len(found) > MOST_CANDIDATES else "")
-        raise UsageError(
-            f"more than one task id starts with {word}", hint=f"add more characters of the id: {shown}"
-        )
+        raise ambiguous("task", word, found)
     return found[0]
+
+
+def ambiguous(what: str, word: str, found: Sequence[object]) -> UsageError:
+    """Return the error for a prefix of several ids, with the first of them."""
+    shown = ", ".join(map(str, found[:MOST_CANDIDATES])) + (", …" if len(found) > MOST_CANDIDATES else "")
+    return UsageError(
+        f"more than one {what} id starts with {word}", hint=f"add more characters of the id: {shown}"
+    )
 
 
 def parse_span(word: str) -> timedelta:

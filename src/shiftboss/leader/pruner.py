@@ -67,6 +67,7 @@ class Pruner:
         await self._db.execute("SELECT shiftboss.fold_tallies()")
         await self._db.execute("SELECT shiftboss.fold_errors()")
         await self._db.execute("SELECT shiftboss.fold_counters()")
+        await self._db.execute("SELECT shiftboss.fold_stats()")
         await self.count_queues()
 
     async def count_queues(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -139,11 +140,23 @@ def test_words() -> None:
         "good",
         "plain",
     )
-    assert short("0189abcd-1234-5678") == "0189abcd-1234"
     assert snippet("one two three", 8) == "one two …"
     assert snippet("one\n two", 80) == "one two"
     at = moment(datetime(2030, 1, 31, 12, 0, tzinfo=UTC))
     assert at == {"iso": "2030-01-31T12:00:00Z", "text": "2030-01-31 12:00:00 UTC"}
+
+
+def test_the_start_of_an_id_is_unique_among_those_shown() -> None:
+    made = [f"0189abcd-1234-7{rest}" for rest in ("aaa-8bbb-1", "aaa-8ccc-2", "bbb-8bbb-3")]
+    ids = [UUID(f"{id}{'0' * 11}") for id in made]
+    assert [short(id) for id in ids] == ["0189abcd-1234-7aaa", "0189abcd-1234-7aaa", "0189abcd-1234-7bbb"]
+    assert [short(id, ids) for id in ids] == [
+        "0189abcd-1234-7aaa-8bbb",
+        "0189abcd-1234-7aaa-8ccc",
+        "0189abcd-1234-7bbb",
+    ]
+    twins = [UUID(int=ids[0].int + 1), ids[0]]
+    assert [short(id, twins) for id in twins] == [str(id) for id in twins]
 
 
 def test_a_chart_bears_gaps_nothing_and_a_single_point() -> None:

@@ -33,11 +33,16 @@ class Errors:
 
     async def group(self, id: str) -> ErrorGroup:
         """Return one group by its id or a unique prefix of it."""
-        query = "SELECT * FROM shiftboss.error_groups WHERE starts_with(id, %s) ORDER BY id LIMIT 2"
-        rows = await self._db.fetch_as(ErrorGroup, query, [id.lower()])
-        if len(rows) != 1 or not id:
-            what = "more than one error group starts with" if rows else "there is no error group"
-            raise NotFound(f"{what} {id!r}", hint="`shiftboss errors list` lists the groups")
+        query = "SELECT * FROM shiftboss.error_groups WHERE starts_with(id, %s) ORDER BY id LIMIT 5"
+        rows = await self._db.fetch_as(ErrorGroup, query, [id.lower()]) if id else []
+        if len(rows) > 1:
+            shown = ", ".join(row["id"] for row in rows)
+            raise NotFound(
+                f"more than one error group starts with {id!r}",
+                hint=f"add more characters of the id: {shown}",
+            )
+        if not rows:
+            raise NotFound(f"there is no error group {id!r}", hint="`shiftboss errors list` lists the groups")
         return rows[0]
 
     async def members(self, id: str, limit: int = 10_000) -> list[UUID]:

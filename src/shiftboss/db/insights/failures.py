@@ -11,20 +11,24 @@ if TYPE_CHECKING:
     from shiftboss.db.database import Database
 
 GROUPS = 8
-LOOKED_AT = 2000
+LOOKED_AT = 1000
 
-# For each of the latest groups, count the failed tasks whose last attempt is among the group's latest
-# attempts. The limits bound the cost beside a long history.
-_OPEN = f"""SELECT g.id, g.error_type, g.place, g.message, g.last_seen, g.task_types, g.task_id, f.tasks
-    FROM (SELECT * FROM shiftboss.error_groups ORDER BY last_seen DESC LIMIT 50) g
-    CROSS JOIN LATERAL (
-        SELECT count(*) AS tasks FROM (
-            SELECT a.task_id, a.ended_at FROM shiftboss.past_attempts a WHERE a.error_group = g.id
-            ORDER BY a.ended_at DESC LIMIT {LOOKED_AT}) a
-        JOIN public.tasks t ON t.id = a.task_id AND t.status = 'Failed'
-        WHERE NOT EXISTS (SELECT FROM shiftboss.past_attempts later
-            WHERE later.task_id = a.task_id AND later.ended_at > a.ended_at)) f
-    WHERE f.tasks > 0 ORDER BY f.tasks DESC, g.last_seen DESC LIMIT {GROUPS}"""  # noqa: S608 -- constants only
+# The groups of the latest failed tasks. A task that failed in different ways belongs to the group of its last
+# attempt. The limit bounds the cost beside a long history.
+_OPEN = f"""
+WITH latest AS MATERIALIZED (
+    SELECT id FROM public.tasks WHERE status = 'Failed' ORDER BY generation_processed_at DESC, id DESC
+    LIMIT {LOOKED_AT}
+), counted AS (
+    SELECT a.error_group, count(*) AS tasks FROM latest CROSS JOIN LATERAL (
+        SELECT error_group FROM shiftboss.past_attempts WHERE task_id = latest.id
+        ORDER BY ended_at DESC LIMIT 1) a
+    GROUP BY 1
+)
+SELECT g.id, g.error_type, g.place, g.message, g.last_seen, g.task_types, g.task_id, f.tasks,
+    (SELECT count(*) FROM latest) = {LOOKED_AT} AS more
+FROM counted f JOIN shiftboss.error_groups g ON g.id = f.error_group
+ORDER BY f.tasks DESC, g.last_seen DESC LIMIT {GROUPS}"""  # noqa: S608 -- constants only
 
 
 class Failures:
@@ -32,5 +36,5 @@ class Failures:
         self._groups: Cached[list[OpenGroup]] = Cached(lambda: db.fetch_as(OpenGroup, _OPEN))
 
     async def groups(self) -> list[OpenGroup]:
-        """Return the groups with the most failed tasks, with their counts."""
+        """Return the groups with the most of the latest failed tasks. `more`: older ones are not counted."""
         return await self._groups.get()

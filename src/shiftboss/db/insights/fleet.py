@@ -12,7 +12,10 @@ from shiftboss.db.insights.rows import HeldTask, Queue, QueueDepth, TaskType, Wo
 if TYPE_CHECKING:
     from shiftboss.db.database import Database
 
-COUNTED = 40_000
+COUNTED = 5000
+# For more waiting tasks, `counted` is the leader's last count of the queue.
+_DEPTHS = """SELECT q.*, CASE WHEN q.more THEN c.queued END AS counted FROM shiftboss.queues_within(%s) q
+    LEFT JOIN shiftboss.queue_counts c ON c.queue = q.name ORDER BY q.name"""
 
 
 class Fleet:
@@ -21,11 +24,7 @@ class Fleet:
         self._queues: Cached[list[Queue]] = Cached(
             lambda: db.fetch_as(Queue, "SELECT * FROM shiftboss.queues ORDER BY name")
         )
-        self._depths: Cached[list[QueueDepth]] = Cached(
-            lambda: db.fetch_as(
-                QueueDepth, "SELECT * FROM shiftboss.queues_within(%s) ORDER BY name", [COUNTED]
-            )
-        )
+        self._depths: Cached[list[QueueDepth]] = Cached(self._count)
 
     async def workers(self, *, status: str | None = None) -> list[Worker]:
         """Return every worker with its health, current task and today's work."""
@@ -57,8 +56,17 @@ class Fleet:
         return await self._queues.get(fresh=fresh)
 
     async def depths(self, *, fresh: bool = False) -> list[QueueDepth]:
-        """Return the same at a bounded cost: if `more`, only the oldest waiting tasks are counted."""
+        """Return the same at a bounded cost.
+
+        If `more`, only the oldest waiting tasks are counted; `counted` is the leader's last count.
+        """
         return await self._depths.get(fresh=fresh)
+
+    async def _count(self) -> list[QueueDepth]:
+        rows = await self._db.fetch_as(QueueDepth, _DEPTHS, [COUNTED])
+        for row in rows:
+            row["queued"] = max(row["queued"], row["counted"] or 0)
+        return rows
 
     async def types(self) -> list[TaskType]:
         """Return every task type that is known, paused or limited, with its queues."""

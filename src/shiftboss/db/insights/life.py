@@ -19,7 +19,8 @@ SHOWN_PARTS = 500
 LARGEST_RESULT = 20_000
 
 # Walk the dependencies up (`above`) and down (`below`) from the task, then keep the nearest tasks of both.
-# A recursive query produces only the rows that are fetched, so the LIMITs bound the work in a wide graph.
+# A recursive query produces only the rows that are fetched, so the LIMITs bound the work in a wide graph. The
+# inner one also bounds the estimate, by which PostgreSQL allocates the memory of the recursion.
 _NEAR = """
 WITH RECURSIVE above(id, depth) AS (
     SELECT %(id)s::uuid, 0
@@ -32,7 +33,7 @@ WITH RECURSIVE above(id, depth) AS (
     SELECT %(id)s::uuid, 0
     UNION
     SELECT c.id, b.depth + 1 FROM below b CROSS JOIN LATERAL (
-        SELECT t.id FROM public.tasks t WHERE t.depends_on @> ARRAY[b.id]
+        (SELECT t.id FROM public.tasks t WHERE t.depends_on @> ARRAY[b.id] LIMIT %(most)s)
         UNION ALL
         SELECT s.child_id FROM shiftboss.steps s WHERE s.task_id = b.id AND s.child_id IS NOT NULL) c
     WHERE b.depth < %(levels)s

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from shiftboss.db.connection import Row
 from shiftboss.db.insights.cache import Cached
 from shiftboss.db.insights.fleet import Fleet
-from shiftboss.db.insights.rows import Alert, Counts
+from shiftboss.db.insights.rows import Alert, Counts, Glance
 from shiftboss.db.insights.series import Series
 from shiftboss.extension import contributions, load, named
 
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 _OLDEST = """SELECT coalesce(greatest(extract(epoch FROM shiftboss.now() - min(created_at)), 0), 0)::float8
     AS seconds FROM public.tasks
     WHERE status = 'Queued' AND (hold IS NULL OR hold NOT IN ('sleep', 'event', 'child'))"""
+_GLANCE = """SELECT (SELECT count(*) FROM public.tasks WHERE status = 'In Progress') AS running,
+        (SELECT count(*) FROM public.workers WHERE status = 'active') AS workers,
+        coalesce(sum(in_table) FILTER (WHERE status = 'Failed'), 0)::bigint AS failed
+    FROM shiftboss.finished_totals"""
 _STALE = """SELECT worker_id, health_status, heartbeat_age_seconds FROM public.active_workers_health
     WHERE health_status IN ('STALE_HEARTBEAT', 'NO_HEARTBEAT') ORDER BY worker_id LIMIT 50"""
 _STUCK = """SELECT id, task_type, worker_id, generation_started_at,
@@ -42,6 +46,10 @@ class Overview:
     async def counts(self, *, fresh: bool = False) -> Counts:
         """Return tasks and workers by state: the row of the view `orchestrator_status`."""
         return await self._counts.get(fresh=fresh)
+
+    async def glance(self) -> Glance:
+        """Return running and failed tasks and active workers, at a cost that does not grow with the queue."""
+        return (await self._db.fetch_as(Glance, _GLANCE))[0]
 
     async def alerts(self) -> list[Alert]:
         """Return what needs attention, most severe first. `subject` is the id of the cause.

@@ -28,6 +28,14 @@ class Counts(TypedDict):
     suspended_tasks: int
 
 
+class Glance(TypedDict):
+    """What the overview shows at a glance."""
+
+    running: int
+    workers: int
+    failed: int
+
+
 class Alert(TypedDict):
     """Something that needs attention. `command` can be run as printed."""
 
@@ -122,9 +130,13 @@ class Queue(Limits):
 
 
 class QueueDepth(Queue):
-    """A queue whose waiting tasks were counted up to a limit. `more` says that there are others."""
+    """A queue whose waiting tasks were counted up to a limit.
+
+    If there are `more`, `counted` is the leader's last count of the queue, if there is one.
+    """
 
     more: bool
+    counted: int | None
 
 
 class TaskType(Limits):
@@ -163,6 +175,7 @@ class OpenGroup(TypedDict):
     task_types: list[str]
     task_id: UUID | None
     tasks: int
+    more: bool
 
 
 class ListedTask(TypedDict):

@@ -123,7 +123,8 @@ class TaskList:
         """Return rows of one status, and the key at which the search stopped, if it did."""
         inner, outer, params = _conditions(status, wanted, before)
         source = f"FROM public.tasks WHERE {inner} ORDER BY {ORDER[status]} DESC, id DESC"
-        listed = f"SELECT *, {ORDER[status]} AS at {source} LIMIT {STRETCH}"
+        stretch = STRETCH // len(wanted.statuses())
+        listed = f"SELECT *, {ORDER[status]} AS at {source} LIMIT {stretch}"
         rows = await self._db.fetch_as(
             ListedTask,
             f"SELECT {_COLUMNS} FROM ({listed}) s WHERE {outer}"  # noqa: S608 -- constants only
@@ -135,7 +136,7 @@ class TaskList:
         if len(rows) == limit or outer == "true":
             return rows, None
         end = await self._db.fetch_one(
-            f"SELECT {ORDER[status]} AS at, id {source} OFFSET {STRETCH - 1} LIMIT 1", params
+            f"SELECT {ORDER[status]} AS at, id {source} OFFSET {stretch - 1} LIMIT 1", params
         )
         return rows, _key(end) if end else None
 

@@ -9,7 +9,7 @@ extension = Extension(
     settings={"admin": f"{__name__}.settings:AdminSettings"},
     commands={
         "admin": Command(f"{__name__}.cli:app", "the HTTP service: API, dashboard, metrics", "admin"),
-        "token login": Command(f"{__name__}.login:login", "print a login link for the dashboard", "admin"),
+        "token login": Command(f"{__name__}.cli:login", "print a login link for the dashboard", "admin"),
     },
     services=(f"{__name__}.up:start",),
 )

@@ -6,17 +6,17 @@ import ipaddress
 import time
 from collections import deque
 from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from fastapi import Depends, Request
 from fastapi.routing import APIRoute
-from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from fastapi.security import HTTPBearer
 
 from shiftboss.extensions.admin.problems import TooManyFailures, Unauthorized
 from shiftboss.extensions.admin.settings import AdminSettings
 from shiftboss.model.access import Forbidden, Principal, Role
-from shiftboss.model.errors import ConfigError
+from shiftboss.model.errors import ConfigError, ShiftbossError
 
 if TYPE_CHECKING:
     from shiftboss.db import Database
@@ -91,10 +91,22 @@ class Access:
             ipaddress.ip_address(address) in network for network in self._settings.trusted_proxies
         )
 
-    async def recognise(self, secret: str | None, peer: Peer, host: str | None) -> Principal:
-        """Return the caller, or raise Unauthorized, TooManyFailures or Forbidden."""
-        if secret:
-            return await self._known(secret, peer)
+    async def identify(self, request: Request) -> Principal:
+        """Return the caller, at least a viewer, or raise Unauthorized, TooManyFailures or Forbidden."""
+        secret, peer = _bearer_token(request) or request.cookies.get(COOKIE), self.peer_of(request)
+        who = await (self._known(secret, peer) if secret else self._local(peer, request.headers.get("host")))
+        who.require(Role.VIEWER)
+        return who
+
+    async def still_allows(self, request: Request) -> bool:
+        """Whether the token or session that opened a stream is still valid."""
+        try:
+            await self.identify(request)
+        except ShiftbossError:
+            return False
+        return True
+
+    async def _local(self, peer: Peer, host: str | None) -> Principal:
         if self._settings.auth == "required" or await self._db.tokens.has_tokens():
             raise Unauthorized("a token is required", hint="create one with `shiftboss token create`")
         if not (peer.local and is_loopback(_name(host))):
@@ -168,16 +180,17 @@ def _is_address(text: str) -> bool:
     return True
 
 
-async def caller(
-    request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)] = None
-) -> Principal:
-    """Return the caller of a route. Raise an error if it is not at least a viewer."""
+def _bearer_token(request: Request) -> str | None:
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    return token.strip() or None if scheme.lower() == "bearer" else None
+
+
+async def caller(request: Request, scheme: Annotated[Any, Depends(_bearer)] = None) -> Principal:
+    """Return the caller of a route. `scheme` only describes the token in the OpenAPI document."""
     access: Access = request.app.state.access
-    secret = credentials.credentials if credentials else request.cookies.get(COOKIE)
-    who = await access.recognise(secret, access.peer_of(request), request.headers.get("host"))
-    if credentials is None and request.method not in SAFE:
+    who = await access.identify(request)
+    if request.method not in SAFE and _bearer_token(request) is None:
         same_origin(request)
-    who.require(Role.VIEWER)
     return who
 
 
@@ -186,7 +199,7 @@ async def check_before_body(request: Request) -> None:
     route = request.scope.get("route")
     if not isinstance(route, APIRoute) or all(d.call is not caller for d in route.dependant.dependencies):
         return
-    who = await caller(request, await _bearer(request))
+    who = await caller(request)
     if request.method not in SAFE:
         who.require(Role((route.openapi_extra or {}).get(ROLE, Role.OPERATOR)))
 

@@ -48,9 +48,14 @@ class Backend:
         part: P = self._parts[kind]
         return part
 
+    @property
+    def hides(self) -> bool:
+        """Whether this service hides payloads: params, results, prompts, answers, messages and streams."""
+        return AdminSettings.of(self.settings).hide_payloads
+
     def searchable(self, wanted: TaskFilter) -> TaskFilter:
         """Reject text filters while payloads are hidden: repeated searches would reveal them."""
-        if wanted.text and AdminSettings.of(self.settings).hide_payloads:
+        if wanted.text and self.hides:
             raise Forbidden(
                 "params cannot be searched while admin.hide_payloads is set", hint="remove the text filter"
             )
@@ -60,7 +65,7 @@ class Backend:
         """Return the audit log, newest first. Answers are hidden together with other payloads."""
         rows = await self.db.tokens.audit(limit, before)
         for row in rows:
-            if "answer" in row["details"] and AdminSettings.of(self.settings).hide_payloads:
+            if "answer" in row["details"] and self.hides:
                 row["details"] = {**row["details"], "answer": HIDDEN}
         return rows
 

@@ -1,13 +1,19 @@
-"""`shiftboss admin`: the HTTP service."""
+"""`shiftboss admin`: the HTTP service. `shiftboss token login`: a login link for the dashboard."""
 
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from typing import Annotated
 
 import typer
 
+from shiftboss.cli.operator import me, operating
+from shiftboss.cli.token import RoleOption
 from shiftboss.extensions.admin.settings import AdminSettings
+from shiftboss.model.access import Role
+from shiftboss.model.settings import Settings
+from shiftboss.operations import Operations
 
 app = typer.Typer(help="The HTTP service: API, dashboard, metrics.", add_completion=False)
 
@@ -36,7 +42,6 @@ async def _serve(host: str | None, port: int | None) -> None:
     from shiftboss.extensions.admin.service import address, serve
     from shiftboss.lifecycle.ports import is_free
     from shiftboss.model.errors import UsageError
-    from shiftboss.model.settings import Settings
 
     settings = Settings.load()
     chosen = AdminSettings.of(settings)
@@ -50,3 +55,19 @@ async def _serve(host: str | None, port: int | None) -> None:
     async with await Database.open() as db:
         typer.echo(f"serving {where} (API: {where}/api/docs)")
         await serve(db, settings, host=host, port=port)
+
+
+def login(
+    role: RoleOption = Role.ADMIN,
+    minutes: Annotated[float, typer.Option(min=0.1, max=1440, help="how long the link is valid")] = 10.0,
+) -> None:
+    """Print a login link for the dashboard that works once."""
+    from shiftboss.extensions.admin.service import address
+
+    async def run() -> str:
+        async with operating(Operations) as (_, operations):
+            code = await operations.create_login(me(), role, timedelta(minutes=minutes))
+        admin = AdminSettings.of(Settings.load())
+        return f"{address(admin.host, admin.port, tls=admin.tls_cert is not None)}/login/{code}"
+
+    typer.echo(asyncio.run(run()))

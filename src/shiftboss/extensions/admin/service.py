@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
@@ -15,8 +14,7 @@ from shiftboss.extensions.admin import problems
 from shiftboss.extensions.admin.access import is_loopback
 from shiftboss.extensions.admin.api import routers
 from shiftboss.extensions.admin.backend import Backend
-from shiftboss.extensions.admin.body_limit import BodyLimit
-from shiftboss.extensions.admin.changing import Changing
+from shiftboss.extensions.admin.middleware import Middleware
 from shiftboss.extensions.admin.page import manual
 from shiftboss.extensions.admin.page.mount import mount
 from shiftboss.extensions.admin.page.site import Page
@@ -52,8 +50,7 @@ def create_app(db: Database, settings: Settings | None = None, *, pages: Iterabl
     )
     admin.attach(app)
     problems.install(app)
-    app.add_middleware(BodyLimit)
-    app.add_middleware(Changing, admin=admin)
+    app.add_middleware(Middleware, admin=admin)
     for router in routers():
         app.router.routes.extend(router.routes)  # include_router() would rebuild each route
     app.include_router(manual.router)
@@ -83,12 +80,7 @@ async def serve(
 
 def server_config(app: FastAPI, settings: Settings, host: str, port: int) -> uvicorn.Config:
     """Return the configuration of uvicorn: few logs, and a shutdown that does not wait for event streams."""
-    tls: dict[str, Any] = {}
-    if AdminSettings.of(settings).tls_cert:
-        tls = {
-            "ssl_certfile": AdminSettings.of(settings).tls_cert,
-            "ssl_keyfile": AdminSettings.of(settings).tls_key,
-        }
+    chosen = AdminSettings.of(settings)
     return uvicorn.Config(
         app,
         host=host,
@@ -98,7 +90,8 @@ def server_config(app: FastAPI, settings: Settings, host: str, port: int) -> uvi
         timeout_graceful_shutdown=3,
         proxy_headers=False,
         server_header=False,
-        **tls,
+        ssl_certfile=chosen.tls_cert,
+        ssl_keyfile=chosen.tls_key if chosen.tls_cert else None,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import orjson
 
@@ -63,21 +63,25 @@ class Subscription:
             return None
 
 
+class Client(Protocol):
+    def put(self, change: Change) -> None: ...
+
+
 class Hub(Service):
-    """Listens for changes and passes each one to all subscribers."""
+    """Listens for changes and passes each one to all clients."""
 
     def __init__(self, db: Database, listen_url: str | None = None) -> None:
         super().__init__()
         self._db = db
         self._url = listen_url or db.url
-        self._clients: set[Subscription] = set()
+        self._clients: set[Client] = set()
         self._notices: asyncio.Queue[Notice] = asyncio.Queue()
         self._last = 0
         self._channels = {channel: load(target) for channel, target in named("changes").items()}
 
-    @property
-    def clients(self) -> int:
-        return len(self._clients)
+    def attach(self, client: Client) -> None:
+        """Pass all changes to a client for as long as the hub runs."""
+        self._clients.add(client)
 
     @contextmanager
     def subscribe(self) -> Iterator[Subscription]:

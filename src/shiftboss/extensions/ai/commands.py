@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
-from shiftboss.cli.output import Json, ask, say_json, show_rows
+from shiftboss.cli.output import MOST_CANDIDATES, Json, ambiguous, ask, say_json, show_rows
 from shiftboss.extensions.ai.settings import AISettings
 from shiftboss.extensions.ai.store import AIEngine
 from shiftboss.model.errors import NotFound, UsageError
@@ -176,11 +176,11 @@ def calls(
 @app.command()
 def show(call: Annotated[str, typer.Argument(help="a call id, or its first characters")]) -> None:
     """Show one call as JSON: prompt, answer, tokens, cost and latency."""
-    found = ask(lambda db: db.family(AIEngine).calls(prefix=call, limit=2))
+    found = ask(lambda db: db.family(AIEngine).calls(prefix=call, limit=MOST_CANDIDATES + 1))
     if not found:
         raise NotFound(f"there is no call {call}", hint="run `shiftboss ai calls` to list the latest calls")
     if len(found) > 1:
-        raise UsageError(f"more than one call id begins with {call}", hint="give more characters")
+        raise ambiguous("call", call, [row["call_id"] for row in found])
     say_json({**found[0], "cost": float(found[0]["cost"])})
 
 

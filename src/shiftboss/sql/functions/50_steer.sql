@@ -218,6 +218,7 @@ END $$;
 -- exists.
 CREATE OR REPLACE FUNCTION shiftboss.tidy_stats(p_older interval) RETURNS void LANGUAGE sql
 SET search_path = pg_catalog, pg_temp AS $$
+    DELETE FROM shiftboss.stats_slots WHERE slot < shiftboss.now() - p_older;
     DELETE FROM shiftboss.stats s WHERE s.minute = '-infinity'
         AND NOT EXISTS (SELECT FROM public.workers w WHERE w.id = s.worker_id);
     DELETE FROM shiftboss.work_totals t WHERE t.at < shiftboss.now() - interval '1 hour'

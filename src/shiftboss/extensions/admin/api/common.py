@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query
+from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from shiftboss.extensions.admin.problems import responses
@@ -37,6 +39,12 @@ class Done(Out):
     """The result of a command."""
 
     changed: list[str] = Field(description="names or IDs of the changed objects")
+
+
+def event_stream(events: AsyncIterator[bytes]) -> StreamingResponse:
+    """Return server-sent events that no proxy buffers."""
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    return StreamingResponse(events, media_type="text/event-stream", headers=headers)
 
 
 def make_router(tag: str, prefix: str = PREFIX, **more: Any) -> APIRouter:

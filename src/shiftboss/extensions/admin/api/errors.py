@@ -13,7 +13,6 @@ from shiftboss.extensions.admin.access import Caller
 from shiftboss.extensions.admin.api.common import Limit, Out, make_router
 from shiftboss.extensions.admin.backend import HIDDEN, At, Backend
 from shiftboss.extensions.admin.problems import responses
-from shiftboss.extensions.admin.settings import AdminSettings
 
 router = make_router("errors")
 
@@ -67,4 +66,4 @@ async def retry(id: GroupId, admin: At, who: Caller) -> Retried:
 
 def _hidden(admin: Backend) -> dict[str, str]:
     # A message may quote payloads.
-    return {"message": HIDDEN} if AdminSettings.of(admin.settings).hide_payloads else {}
+    return {"message": HIDDEN} if admin.hides else {}

@@ -15,10 +15,9 @@ from pydantic import Field
 
 from shiftboss.db import Row
 from shiftboss.extensions.admin.access import Caller
-from shiftboss.extensions.admin.api.common import Limit, Out, make_router
+from shiftboss.extensions.admin.api.common import Limit, Out, event_stream, make_router
 from shiftboss.extensions.admin.backend import HIDDEN, At, Backend
 from shiftboss.extensions.admin.problems import responses
-from shiftboss.extensions.admin.settings import AdminSettings
 from shiftboss.model.errors import NotFound
 
 router = make_router("tasks")
@@ -64,7 +63,7 @@ async def stream(
 ) -> StreamingResponse:
     """Stream log lines as server-sent `line` events until the task ends. Last-Event-ID resumes the stream."""
     await _require(admin, id)
-    return StreamingResponse(_events(admin, id, last or 0, _number(level)), media_type="text/event-stream")
+    return event_stream(_events(admin, id, last or 0, _number(level)))
 
 
 async def _events(admin: Backend, id: UUID, after: int, level: int) -> AsyncIterator[bytes]:
@@ -75,7 +74,7 @@ async def _events(admin: Backend, id: UUID, after: int, level: int) -> AsyncIter
 
 def _shown(admin: Backend, row: Row) -> Row:
     # A message may quote payloads.
-    return row | {"message": HIDDEN} if AdminSettings.of(admin.settings).hide_payloads else row
+    return row | {"message": HIDDEN} if admin.hides else row
 
 
 def _number(level: Level) -> int:

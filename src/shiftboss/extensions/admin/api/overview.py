@@ -1,4 +1,4 @@
-"""Counts, alerts and statistics of the fleet."""
+"""Counts, alerts and statistics of the fleet, and /metrics, /healthz and /readyz for monitoring."""
 
 from __future__ import annotations
 
@@ -6,16 +6,20 @@ from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from fastapi import Query
+from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
 from shiftboss.db.replica import state_of
+from shiftboss.extensions.admin import metrics
 from shiftboss.extensions.admin.access import Caller
 from shiftboss.extensions.admin.api.common import FilterText, Limit, Out, make_router
 from shiftboss.extensions.admin.api.workers import Worker
 from shiftboss.extensions.admin.backend import At
+from shiftboss.extensions.admin.problems import responses
+from shiftboss.model.errors import DatabaseUnavailable
 
 router = make_router("overview")
+probes = APIRouter(tags=["probes"])
 
 
 class Alert(Out):
@@ -157,3 +161,24 @@ async def series(
     span, width = timedelta(minutes=minutes), timedelta(minutes=max(step, -(-minutes // 1440)))
     points = await admin.reads.insights.series.throughput(span, width, queue=queue, task_type=task_type)
     return [Point.model_validate(point) for point in points]
+
+
+@probes.get("/metrics", response_class=Response, responses=responses())
+async def scrape(admin: At, who: Caller) -> Response:
+    """Return the metrics in the Prometheus text format."""
+    return Response(await metrics.metrics(admin.reads), media_type=metrics.CONTENT_TYPE)
+
+
+@probes.get("/healthz")
+async def alive() -> dict[str, str]:
+    """Check that the process responds."""
+    return {"status": "ok"}
+
+
+@probes.get("/readyz", responses=responses(503))
+async def ready(admin: At) -> dict[str, str]:
+    """Check that the database responds and that the service receives live changes."""
+    await admin.db.fetch_one("SELECT 1 AS one")
+    if not admin.hub.running:
+        raise DatabaseUnavailable("the service does not receive live changes")
+    return {"status": "ok"}

@@ -13,7 +13,6 @@ from shiftboss.extensions.admin.access import Caller
 from shiftboss.extensions.admin.api.common import Done, In, Name, Out, PathName, make_router
 from shiftboss.extensions.admin.backend import HIDDEN, At, Backend
 from shiftboss.extensions.admin.problems import responses
-from shiftboss.extensions.admin.settings import AdminSettings
 from shiftboss.leader.schedules import Cron, Missed, task
 
 router = make_router("schedules")
@@ -58,7 +57,7 @@ async def put(name: PathName, body: PutSchedule, admin: At, who: Caller) -> Sche
 
 
 def _shown(admin: Backend, row: Row) -> Schedule:
-    if AdminSettings.of(admin.settings).hide_payloads:
+    if admin.hides:
         row["task"] |= {"params": HIDDEN}
     return Schedule.model_validate(row)
 

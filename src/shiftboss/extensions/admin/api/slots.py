@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 from uuid import UUID
 
-from fastapi import Query
-
 from shiftboss.extensions.admin.access import Caller
-from shiftboss.extensions.admin.api.common import NO_NUL, Done, Out, PathName, make_router
+from shiftboss.extensions.admin.api.common import Done, Name, Out, PathName, make_router
 from shiftboss.extensions.admin.backend import At
 from shiftboss.extensions.admin.problems import responses
 from shiftboss.model.errors import NotFound
 
 web = make_router("documented worker paths", prefix="/api/web/worker")
 router = make_router("slots")
+UNKNOWN = responses(404)
 
-Component = Annotated[
-    str | None, Query(min_length=1, max_length=200, pattern=NO_NUL, description="only this slot")
-]
 SlotStatus = Literal["starting", "healthy", "stopping", "crashed", "failed"]
 
 
@@ -65,13 +61,13 @@ async def slots(admin: At, who: Caller) -> list[Slot]:
 
 
 @web.get("/status")
-async def status(admin: At, who: Caller, component: Component = None) -> list[SlotState]:
+async def status(admin: At, who: Caller, component: Name | None = None) -> list[SlotState]:
     """List the state of all slots, or of one."""
     rows = await admin.reads.health.get_all_workers()
     return [_state(row) for row in rows if component in (None, row["component"])]
 
 
-@web.get("/status/{component}", responses=responses(404))
+@web.get("/status/{component}", responses=UNKNOWN)
 async def status_of_one(component: PathName, admin: At, who: Caller) -> SlotState:
     """Return the state of one slot."""
     row = await admin.db.health.get_worker(component)
@@ -80,46 +76,31 @@ async def status_of_one(component: PathName, admin: At, who: Caller) -> SlotStat
     return _state(row)
 
 
-@web.post("/restart", responses=responses(404))
-@router.post("/slots/restart", responses=responses(404))
-async def restart(admin: At, who: Caller, component: Component = None) -> list[Restart]:
+@web.post("/restart", responses=UNKNOWN)
+@web.post("/restart/{component}", responses=UNKNOWN)
+@router.post("/slots/restart", responses=UNKNOWN)
+@router.post("/slots/{component}/restart", responses=UNKNOWN)
+async def restart(admin: At, who: Caller, component: Name | None = None) -> list[Restart]:
     """Restart all slots, or one. This resets their restart counts and clears `failed`."""
     return [Restart.model_validate(row) for row in await admin.commands.restart_slots(who, _one(component))]
 
 
-@web.post("/pause", responses=responses(404))
-@router.post("/slots/pause", responses=responses(404))
-async def pause(admin: At, who: Caller, component: Component = None) -> Done:
+@web.post("/pause", responses=UNKNOWN)
+@web.post("/pause/{component}", responses=UNKNOWN)
+@router.post("/slots/pause", responses=UNKNOWN)
+@router.post("/slots/{component}/pause", responses=UNKNOWN)
+async def pause(admin: At, who: Caller, component: Name | None = None) -> Done:
     """Pause all slots, or one. They finish their tasks and claim no new ones."""
     return Done(changed=await admin.commands.pause_slots(who, _one(component)))
 
 
-@web.post("/resume", responses=responses(404))
-@router.post("/slots/resume", responses=responses(404))
-async def resume(admin: At, who: Caller, component: Component = None) -> Done:
+@web.post("/resume", responses=UNKNOWN)
+@web.post("/resume/{component}", responses=UNKNOWN)
+@router.post("/slots/resume", responses=UNKNOWN)
+@router.post("/slots/{component}/resume", responses=UNKNOWN)
+async def resume(admin: At, who: Caller, component: Name | None = None) -> Done:
     """Resume all slots, or one."""
     return Done(changed=await admin.commands.resume_slots(who, _one(component)))
-
-
-@web.post("/restart/{component}", responses=responses(404))
-@router.post("/slots/{component}/restart", responses=responses(404))
-async def restart_one(component: PathName, admin: At, who: Caller) -> list[Restart]:
-    """Restart one slot. This resets its restart count and clears `failed`."""
-    return await restart(admin, who, component)
-
-
-@web.post("/pause/{component}", responses=responses(404))
-@router.post("/slots/{component}/pause", responses=responses(404))
-async def pause_one(component: PathName, admin: At, who: Caller) -> Done:
-    """Pause one slot. It finishes its task and claims no new ones."""
-    return await pause(admin, who, component)
-
-
-@web.post("/resume/{component}", responses=responses(404))
-@router.post("/slots/{component}/resume", responses=responses(404))
-async def resume_one(component: PathName, admin: At, who: Caller) -> Done:
-    """Resume one slot."""
-    return await resume(admin, who, component)
 
 
 def _one(component: str | None) -> list[str] | None:

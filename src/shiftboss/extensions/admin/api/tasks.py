@@ -1,4 +1,4 @@
-"""Tasks: list, inspect, enqueue, cancel and retry them."""
+"""Tasks: list, inspect, enqueue, cancel and retry them. Task types with the schemas of their arguments."""
 
 from __future__ import annotations
 
@@ -8,27 +8,25 @@ from typing import Annotated, Any, Literal
 from uuid import UUID
 
 import orjson
-from fastapi import Depends, Header, Query
+from fastapi import Header, Query
 from fastapi.responses import StreamingResponse
-from pydantic import AwareDatetime, Field
+from pydantic import AwareDatetime, BaseModel, Field
 
 from shiftboss.db.insights import TaskFilter
 from shiftboss.db.stream import follow
 from shiftboss.extensions.admin.access import Caller
 from shiftboss.extensions.admin.api.common import (
     NO_NUL,
-    Cursor,
-    FilterText,
     In,
-    Limit,
     Name,
     Out,
+    PathName,
     Text,
+    event_stream,
     make_router,
 )
 from shiftboss.extensions.admin.backend import HIDDEN, At, Backend
 from shiftboss.extensions.admin.problems import responses
-from shiftboss.extensions.admin.settings import AdminSettings
 from shiftboss.model.errors import NotFound
 from shiftboss.model.task import NewTask
 
@@ -37,26 +35,29 @@ router = make_router("tasks")
 TaskStatus = Literal["Queued", "In Progress", "Complete", "Failed", "Cancelled"]
 
 
-class Task(Out):
+class _Task(Out):
     id: UUID
     status: TaskStatus
     task_type: str
     queue: str
     priority: int
-    params_preview: str | None = Field(description="the beginning of the params")
     attempts: int
     max_attempts: int
     worker_id: str | None
     created_at: datetime
-    started_at: datetime | None
-    ended_at: datetime | None
     run_at: datetime | None
     error_message: str | None
-    wait_reason: str | None
     progress: int | None
     progress_message: str | None
     run_id: UUID | None
     tenant: str | None
+
+
+class Task(_Task):
+    params_preview: str | None = Field(description="the beginning of the params")
+    started_at: datetime | None
+    ended_at: datetime | None
+    wait_reason: str | None
     cancelling: bool
 
 
@@ -80,31 +81,24 @@ class Why(Out):
     advice: str
 
 
-class TaskDetail(Out):
-    id: UUID
-    status: TaskStatus
-    task_type: str
-    queue: str
-    priority: int
+class TaskDetail(_Task):
     params: Any
     result_data: Any
-    attempts: int
-    max_attempts: int
-    worker_id: str | None
     last_worker_id: str | None
-    created_at: datetime
     generation_started_at: datetime | None
     generation_processed_at: datetime | None
-    run_at: datetime | None
     deadline: datetime | None
-    error_message: str | None
-    progress: int | None
-    progress_message: str | None
     depends_on: list[UUID] | None
-    run_id: UUID | None
-    tenant: str | None
     attempts_made: list[Attempt]
     why: list[Why]
+
+
+class TaskType(Out):
+    task_type: str
+    arguments: dict[str, Any] = Field(alias="schema", description="JSON Schema (2020-12) of `params`")
+    version: str | None = Field(description="version of the handler that published it")
+    worker_id: str = Field(description="the worker that published it")
+    published_at: datetime = Field(description="when this schema was first published")
 
 
 class Step(Out):
@@ -141,20 +135,31 @@ class Enqueued(Out):
     warning: str | None = Field(default=None, description="set if no worker has published the task type")
 
 
-class Selection(In):
+class _Filter(BaseModel):
+    status: TaskStatus | None = Field(default=None, examples=["Failed"])
+    task_type: Text | None = None
+    queue: Text | None = None
+    worker_id: Text | None = None
+    since: AwareDatetime | None = None
+    until: AwareDatetime | None = None
+    text: Text | None = Field(default=None, description="text in the params")
+
+    def filter(self) -> TaskFilter:
+        return TaskFilter(**self.model_dump(exclude={"ids", "cursor", "limit"}))
+
+
+class Listing(_Filter):
+    run_id: UUID | None = None
+    cursor: Annotated[str, Field(max_length=200)] | None = Field(
+        default=None, description="`next` of the previous page"
+    )
+    limit: int = Field(default=50, ge=1, le=500)
+
+
+class Selection(_Filter, In):
     """Tasks by ID or by filter."""
 
     ids: list[UUID] | None = Field(default=None, max_length=10_000)
-    status: TaskStatus | None = Field(default=None, examples=["Failed"])
-    task_type: Name | None = None
-    queue: Name | None = None
-    worker_id: Name | None = None
-    since: AwareDatetime | None = None
-    until: AwareDatetime | None = None
-    text: Text | None = None
-
-    def filter(self) -> TaskFilter:
-        return TaskFilter(**self.model_dump(exclude={"ids"}))
 
 
 class Bulk(Out):
@@ -162,42 +167,13 @@ class Bulk(Out):
     changed: int = Field(description="number of tasks that were changed")
 
 
-def _wanted(
-    status: TaskStatus | None = None,
-    task_type: FilterText = None,
-    queue: FilterText = None,
-    worker_id: FilterText = None,
-    run_id: UUID | None = None,
-    since: AwareDatetime | None = None,
-    until: AwareDatetime | None = None,
-    text: Annotated[str | None, Query(max_length=1000, description="text in the params")] = None,
-) -> TaskFilter:
-    return TaskFilter(
-        status=status,
-        task_type=task_type,
-        queue=queue,
-        worker_id=worker_id,
-        run_id=run_id,
-        since=since,
-        until=until,
-        text=text,
-    )
-
-
 @router.get("/tasks")
-async def tasks(
-    admin: At,
-    who: Caller,
-    wanted: Annotated[TaskFilter, Depends(_wanted)],
-    cursor: Cursor = None,
-    limit: Limit = 50,
-) -> TaskPage:
+async def tasks(admin: At, who: Caller, given: Annotated[Listing, Query()]) -> TaskPage:
     """List tasks by filter, newest first. New tasks do not shift later pages."""
-    page = await admin.reads.insights.tasks.page(admin.searchable(wanted), cursor, limit)
-    for row in page.items:
-        if AdminSettings.of(admin.settings).hide_payloads:
-            row["params_preview"] = HIDDEN
-    return TaskPage(items=page.items, next=page.next)
+    wanted = admin.searchable(given.filter())
+    page = await admin.reads.insights.tasks.page(wanted, given.cursor, given.limit)
+    hidden = {"params_preview": HIDDEN} if admin.hides else {}
+    return TaskPage(items=[Task.model_validate(row | hidden) for row in page.items], next=page.next)
 
 
 @router.post("/tasks", status_code=201)
@@ -233,7 +209,7 @@ async def steps(id: UUID, admin: At, who: Caller) -> list[Step]:
     """List the steps and waits of a task, oldest first."""
     await _detail(admin, id)
     found = await admin.db.steps.of(id)
-    hidden = {"result": HIDDEN} if AdminSettings.of(admin.settings).hide_payloads else {}
+    hidden = {"result": HIDDEN} if admin.hides else {}
     return [Step.model_validate({**row, **hidden}) for row in found]
 
 
@@ -249,15 +225,14 @@ async def stream(
     A `part` event contains JSON. A `restart` event means that the task runs again; it lists parts to discard.
     """
     await _detail(admin, id)
-    hidden = AdminSettings.of(admin.settings).hide_payloads
-    return StreamingResponse(_events(admin, id, last or 0, hidden), media_type="text/event-stream")
+    return event_stream(_parts(admin, id, last or 0))
 
 
-async def _events(admin: Backend, id: UUID, after: int, hidden: bool) -> AsyncIterator[bytes]:
+async def _parts(admin: Backend, id: UUID, after: int) -> AsyncIterator[bytes]:
     async for part in follow(admin.db.steps, id, after):
         restart = part.discard is not None
         shown = {"attempt": part.attempt, "discard": sorted(part.discard or ())} if restart else part.part
-        data = orjson.dumps(HIDDEN if hidden and not restart else shown)
+        data = orjson.dumps(HIDDEN if admin.hides and not restart else shown)
         event = b"restart" if restart else b"part"
         yield b"id: %d\nevent: %s\ndata: %s\n\n" % (part.number, event, data)
     yield b"event: end\ndata: {}\n\n"
@@ -293,6 +268,21 @@ async def _detail(admin: Backend, id: UUID) -> TaskDetail:
     row = await admin.db.insights.tasks.detail(id)
     if row is None:
         raise NotFound(f"task {id} does not exist", hint="it may have been pruned")
-    if AdminSettings.of(admin.settings).hide_payloads:
+    if admin.hides:
         row |= {"params": HIDDEN, "result_data": HIDDEN}
     return TaskDetail.model_validate(row)
+
+
+@router.get("/task-types")
+async def task_types(admin: At, who: Caller) -> list[TaskType]:
+    """List all task types that workers have published."""
+    return [TaskType.model_validate(row) for row in await admin.commands.task_types(who)]
+
+
+@router.get("/task-types/{name}", responses=responses(404))
+async def task_type(name: PathName, admin: At, who: Caller) -> TaskType:
+    """Return one task type."""
+    row = await admin.db.schemas.get(name)
+    if row is None:
+        raise NotFound(f"task type {name!r} is unknown", hint="workers publish task types when they start")
+    return TaskType.model_validate(row)

@@ -10,8 +10,7 @@ from collections.abc import Awaitable, Callable, Hashable, Iterator
 from contextlib import contextmanager, suppress
 
 from shiftboss.extensions.admin.page.render import Piece
-from shiftboss.extensions.admin.stream import Hub
-from shiftboss.lifecycle import Service
+from shiftboss.extensions.admin.stream import Change, Hub
 from shiftboss.log import get_logger
 from shiftboss.model.errors import ShiftbossError
 
@@ -60,7 +59,7 @@ class Channel:
     def stop(self) -> None:
         if self._loop is not None:
             self._loop.cancel()
-            self._loop = None
+            self._loop, self.pieces = None, {}
 
     async def _follow(self) -> None:
         pause = 0.0
@@ -89,13 +88,12 @@ class Channel:
         return pause
 
 
-class Channels(Service):
-    """All channels by what they show, and the subscription that wakes them."""
+class Channels:
+    """All channels by what they show. The hub wakes those that a change concerns."""
 
     def __init__(self, hub: Hub) -> None:
-        super().__init__()
-        self._hub = hub
         self._channels: dict[Hashable, Channel] = {}
+        hub.attach(self)
 
     def channel(self, key: Hashable, read: Read, wakes: frozenset[str]) -> Channel:
         if len(self._channels) > 200:  # drop filters and details that no page shows any more
@@ -104,22 +102,12 @@ class Channels(Service):
             self._channels[key] = Channel(read, wakes)
         return self._channels[key]
 
-    def touch(self, kind: str | None = None) -> None:
-        """Make the watched channels of this kind, or all of them, read again now."""
+    def put(self, change: Change) -> None:
         for channel in self._channels.values():
-            if channel.watched and (kind is None or kind in channel.wakes):
+            if change.kind in channel.wakes:
                 channel.touch()
 
-    async def run(self) -> None:
-        self.ready()
-        listener = asyncio.create_task(self._listen(), name="page channels")
-        await self.stopping.wait()
-        listener.cancel()
+    def touch(self) -> None:
+        """Make all watched channels read again now."""
         for channel in self._channels.values():
-            channel.stop()
-
-    async def _listen(self) -> None:
-        with self._hub.subscribe() as changes:
-            while True:
-                if (change := await changes.next(60.0)) is not None:
-                    self.touch(change.kind)
+            channel.touch()

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
+from shiftboss.extensions.admin.page.words import count
+
 Tell = Callable[[float], str]
 WIDTH, HEIGHT = 600, 120  # SVG units; the style sheet sets the size on the page
 SPARK_WIDTH, SPARK_HEIGHT = 100, 20
@@ -37,6 +39,7 @@ def chart(
     known = [line for line in lines if any(line.values)]  # a line of zeros would hide the axis
     told = ", ".join(f"{line.name} {_last(line, tell)}" for line in lines)
     return {
+        "title": title,
         "width": WIDTH,
         "height": HEIGHT,
         "told": f"{title}; latest: {told}" if known else f"{title}; nothing yet",
@@ -61,6 +64,11 @@ def spark(values: Sequence[float], told: str) -> dict[str, Any]:
     drawn = _points(points) if any(values) and len(values) > 1 else ""
     fill = f"0,{SPARK_HEIGHT} {drawn} {SPARK_WIDTH},{SPARK_HEIGHT}"
     return {"width": SPARK_WIDTH, "height": SPARK_HEIGHT, "points": drawn, "fill": fill, "told": told}
+
+
+def ended(values: Sequence[int]) -> dict[str, Any]:
+    """Return the line of the tasks of one queue in the last hour."""
+    return spark(values, f"{count(sum(values), 'task')} ended in the last hour")
 
 
 def clock(moments: Sequence[datetime], step: timedelta) -> list[str]:

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-WIDTH, HEIGHT = 176, 46
+WIDTH, HEIGHT = 212, 46
 ACROSS, DOWN = 60, 14
-LONGEST = 21
+LONGEST = 25
 Edge = tuple[UUID, UUID, str]
 
 

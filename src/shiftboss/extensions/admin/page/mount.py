@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
@@ -69,18 +68,6 @@ def mount(app: FastAPI, admin: Backend, pages: Iterable[Page] = ()) -> None:
         app.add_route(page.path, get, methods=["GET"], include_in_schema=False)
         app.add_route(page.path, post, methods=["POST"], include_in_schema=False)
     app.add_route("/{path:path}", _nowhere, methods=["GET"], include_in_schema=False)
-    _open_with(app, shell)
-
-
-def _open_with(app: FastAPI, shell: Shell) -> None:
-    inner = app.router.lifespan_context
-
-    @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[Any]:
-        async with inner(app) as state, shell.channels:
-            yield state
-
-    app.router.lifespan_context = lifespan
 
 
 async def _nowhere(request: Request) -> Response:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import orjson
+
 from shiftboss.extensions.admin.page.forms import Form
 from shiftboss.extensions.admin.page.schemas import fits_form, schema_fields, schema_values
 from shiftboss.extensions.admin.page.site import Answer, Context, Visit
@@ -17,15 +19,18 @@ async def ask(visit: Visit, arg: str) -> Context:
     """Return a form for the type, or for the arguments of a type. `json TYPE` asks for them as JSON."""
     plain, _, named = arg.partition(" ")
     task_type = named if plain == "json" else arg
-    found = await visit.admin.db.schemas.get(task_type) if task_type else None
-    schema = found["schema"] if found and plain != "json" else None
-    return {
-        "choosing": not arg,
-        "task_type": task_type,
-        "published": [row["task_type"] for row in await visit.admin.db.schemas.all()],
-        "fields": schema_fields(schema, prefix=PREFIX) if schema and fits_form(schema) else [],
-        "schema": schema,
-    }
+    published = [row["task_type"] for row in await visit.admin.db.schemas.all()]
+    about = {"choosing": not arg, "task_type": task_type, "published": published}
+    return about | await arguments(visit, task_type, as_json=plain == "json")
+
+
+async def arguments(visit: Visit, task_type: str, given: Any = None, *, as_json: bool) -> Context:
+    """Return the arguments of a task as fields of its schema if they fit one, and as JSON."""
+    found = await visit.admin.db.schemas.get(task_type) if task_type and not as_json else None
+    schema = found["schema"] if found and fits_form(found["schema"], given) else None
+    fields = schema_fields(schema, given, PREFIX) if schema else []
+    params = orjson.dumps(given or {}, option=orjson.OPT_INDENT_2).decode()
+    return {"schema": schema, "fields": fields, "params": params}
 
 
 async def create(visit: Visit, form: Form) -> Answer:
@@ -34,18 +39,14 @@ async def create(visit: Visit, form: Form) -> Answer:
     task_type = named or form.text("task_type") or ""
     if not task_type:
         raise UsageError("the task type is missing", hint="choose one, or enter its name")
-    found = await visit.admin.db.schemas.get(task_type) if kind == "form" else None
-    form.arg = kind
-    return await enqueue(visit, form, task_type, found["schema"] if found else None)
+    return await enqueue(visit, form, task_type, as_json=kind != "form")
 
 
-async def enqueue(visit: Visit, form: Form, task_type: str, schema: dict[str, Any] | None) -> Answer:
+async def enqueue(visit: Visit, form: Form, task_type: str, *, as_json: bool) -> Answer:
     """Enqueue a task with the arguments, queue and priority of the form."""
-    if form.arg == "form" and schema is not None:
-        params = schema_values(form, schema, PREFIX)
-    elif (typed := form.document("params")) is not None:
-        params = typed
-    else:
+    found = None if as_json else await visit.admin.db.schemas.get(task_type)
+    params = schema_values(form, found["schema"], PREFIX) if found else form.document("params")
+    if params is None:
         raise UsageError("params must be a JSON object", hint="enter {} for a task without arguments")
     new = NewTask(
         task_type=task_type, params=params, queue=form.text("queue"), priority=form.figure("priority")

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 from shiftboss.db.replica import LATE, state_of
 from shiftboss.extension import contributions
 from shiftboss.extensions.admin.page.alerts import explained
-from shiftboss.extensions.admin.page.charts import Line, chart, clock, spark
+from shiftboss.extensions.admin.page.charts import Line, chart, clock, ended
 from shiftboss.extensions.admin.page.site import Card, Context, Page, Visit
-from shiftboss.extensions.admin.page.words import age, count, number, span
+from shiftboss.extensions.admin.page.words import age, count, depth, number, span
 
 if TYPE_CHECKING:
     from shiftboss.db import Database
-    from shiftboss.db.insights.rows import Point
+    from shiftboss.db.insights.rows import Glance, Point, QueueDepth
 
 # Name, length, and time between two points.
 SPANS = {
@@ -33,50 +33,47 @@ async def view(visit: Visit) -> Context:
     db = visit.admin.reads
     asked = visit.wanted("span") or "1h"
     chosen = asked if asked in SPANS else "1h"
-    counts = await db.insights.overview.counts()
+    now = await db.insights.overview.glance()
     queues = sorted(await db.insights.fleet.depths(), key=lambda queue: (-queue["queued"], queue["name"]))
     points = await db.insights.series.kept_throughput(*SPANS[chosen][1:])
     sparks = await db.insights.series.per_queue()
     return {
         "spans": {key: name for key, (name, _, _) in SPANS.items()},
         "chosen": chosen,
-        "findings": await _findings(db, counts, queues),
-        "failed": counts["failed_tasks"],
-        "tiles": await _tiles(db, counts, queues, points, chosen),
+        "findings": await _findings(db, now, queues),
+        "failed": now["failed"],
+        "tiles": await _tiles(db, now, queues, points, chosen),
         "charts": _charts(points, chosen),
         "replica": state_of(db),
-        "queues": [queue | {"spark": _spark(sparks, queue["name"])} for queue in queues[:BUSIEST]],
+        "queues": [{**queue, "spark": ended(sparks.get(queue["name"], []))} for queue in queues[:BUSIEST]],
         "cards": [{"template": card.template, "card": await card.view(visit)} for card in cards()],
     }
 
 
-async def _findings(db: Database, counts: Any, queues: list[Any]) -> list[dict[str, Any]]:
+async def _findings(db: Database, now: Glance, queues: list[QueueDepth]) -> list[dict[str, Any]]:
     """Return the problems of the fleet, worst first, each with its remedy."""
     found = [explained(one) for one in await db.insights.overview.alerts()]
-    if counts["queued_tasks"] and not counts["active_workers"]:
-        told = f"{count(counts['queued_tasks'], 'task')} waiting, but no worker is running"
+    waiting = sum(queue["queued"] for queue in queues)
+    if waiting and not now["workers"]:
+        told = f"{count(waiting, 'task')} waiting, but no worker is running"
         remedy = "Start a worker: shiftboss worker module:app"
         found.insert(0, _finding("critical", "No worker", told, remedy, "/workers"))
     for queue in queues:
-        if queue["queued"] and not queue["workers"] and not queue["paused"] and counts["active_workers"]:
+        if queue["queued"] and not queue["workers"] and not queue["paused"] and now["workers"]:
             told = f"{count(queue['queued'], 'task')} waiting in {queue['name']}, but no worker serves it"
             remedy = f"Start a worker: shiftboss worker module:app --queue {queue['name']}"
             found.append(_finding("warning", "Queue without a worker", told, remedy, "/queues"))
     points = await db.insights.series.kept_throughput(*SPANS["1h"][1:])
-    failed, ended = (sum(point[name] for point in points) for name in ("failed", "completed"))
-    if failed > MANY_FAILURES * (failed + ended):
-        told = f"{number(failed)} of {count(failed + ended, 'attempt')} failed in the last hour"
+    failed, completed = sum(p["failed"] for p in points), sum(p["completed"] for p in points)
+    if failed > MANY_FAILURES * (failed + completed):
+        told = f"{number(failed)} of {count(failed + completed, 'attempt')} failed in the last hour"
         remedy = "See the error groups for the cause, then retry the tasks."
         found.append(_finding("warning", "Many failures", told, remedy, "/tasks?status=Failed"))
-    return found + _behind(db)
-
-
-def _behind(db: Database) -> list[dict[str, Any]]:
     state = state_of(db)
-    if state is None or state.in_use or state.reason == LATE:
-        return []
-    remedy = "Data is read from the primary instead."
-    return [_finding("warning", "Read replica", state.reason or "it is not in use", remedy, "/")]
+    if state is not None and not state.in_use and state.reason != LATE:
+        told, remedy = state.reason or "it is not in use", "Data is read from the primary instead."
+        found.append(_finding("warning", "Read replica", told, remedy, "/"))
+    return found
 
 
 def _finding(severity: str, name: str, message: str, remedy: str, to: str) -> dict[str, Any]:
@@ -84,41 +81,37 @@ def _finding(severity: str, name: str, message: str, remedy: str, to: str) -> di
 
 
 async def _tiles(
-    db: Database, counts: Any, queues: list[Any], points: list[Point], chosen: str
+    db: Database, now: Glance, queues: list[QueueDepth], points: list[Point], chosen: str
 ) -> list[dict[str, Any]]:
     oldest = max((queue["oldest_seconds"] or 0.0 for queue in queues if queue["queued"]), default=0.0)
     slots, latency = await db.health.metrics(), await db.insights.series.latency()
-    down = slots["crashed"] + slots["failed"]
-    ended = sum(point["completed"] + point["failed"] for point in points)
-    rate = ended / SPANS[chosen][1].total_seconds()
+    down, longest = slots["crashed"] + slots["failed"], latency["max_ms"]
+    done = sum(point["completed"] + point["failed"] for point in points)
+    rate, complete = done / SPANS[chosen][1].total_seconds(), "/tasks?status=Complete"
     return [
+        _tile("Waiting", _waiting(queues), "/tasks?status=Queued", f"oldest {age(oldest)}" if oldest else ""),
+        _tile("Running", number(now["running"]), "/tasks?status=In+Progress"),
+        _tile("Failed", number(now["failed"]), "/tasks?status=Failed", bad=now["failed"] > 0),
+        _tile("Throughput", _rate(rate), complete, f"{number(done)} in {SPANS[chosen][0]}"),
         _tile(
-            "Waiting",
-            counts["queued_tasks"],
-            "/tasks?status=Queued",
-            f"oldest {age(oldest)}" if oldest else "",
+            "Median duration", _ms(latency["p50_ms"]), complete, f"longest {_ms(longest)}" if longest else ""
         ),
-        _tile("Running", counts["running_tasks"], "/tasks?status=In+Progress"),
-        _tile("Failed", counts["failed_tasks"], "/tasks?status=Failed", bad=counts["failed_tasks"] > 0),
-        _tile("Throughput", _rate(rate), "/tasks?status=Complete", f"{number(ended)} in {SPANS[chosen][0]}"),
-        _tile(
-            "Median duration",
-            _ms(latency["p50_ms"]),
-            "/tasks?status=Complete",
-            "" if latency["max_ms"] is None else f"longest {_ms(latency['max_ms'])}",
-        ),
-        _tile("Workers", counts["active_workers"], "/workers", f"{down} down" if down else "", bad=down > 0),
+        _tile("Workers", number(now["workers"]), "/workers", f"{down} down" if down else "", bad=down > 0),
     ]
 
 
-def _tile(name: str, value: Any, to: str, more: str = "", bad: bool = False) -> dict[str, Any]:
-    return {
-        "name": name,
-        "value": number(value) if isinstance(value, int) else value,
-        "to": to,
-        "more": more,
-        "bad": bad,
-    }
+def _tile(name: str, value: str, to: str, more: str = "", bad: bool = False) -> dict[str, Any]:
+    return {"name": name, "value": value, "to": to, "more": more, "bad": bad}
+
+
+def _waiting(queues: list[QueueDepth]) -> str:
+    return depth(
+        {
+            "queued": sum(queue["queued"] for queue in queues),
+            "more": any(queue["more"] for queue in queues),
+            "counted": any(queue["counted"] for queue in queues),
+        }
+    )
 
 
 def _rate(per_second: float) -> str:
@@ -138,30 +131,17 @@ def _charts(points: list[Point], chosen: str) -> list[dict[str, Any]]:
     done = Line("complete", [p["completed"] for p in points], "s1", area=True)
     failed = Line("failed", [p["failed"] for p in points], "s2")
     rates = [round(p["error_rate"] * 100, 1) if p["completed"] + p["failed"] else None for p in points]
+    errors = Line("error rate", rates, "s2", area=True)
     times = [
         Line("p50", [p["p50"] for p in points], "s1"),
         Line("p95", [p["p95"] for p in points], "s3"),
         Line("p99", [p["p99"] for p in points], "s4"),
     ]
     return [
-        {"title": f"Tasks {per}", "chart": chart([done, failed], labels, title=f"Tasks {per}")},
-        {
-            "title": "Error rate",
-            "chart": chart(
-                [Line("error rate", rates, "s2", area=True)],
-                labels,
-                title="Error rate",
-                tell="{:g} %".format,
-                none="No errors",
-            ),
-        },
-        {"title": "Task duration", "chart": chart(times, labels, title="Task duration", tell=span)},
+        chart([done, failed], labels, title=f"Tasks {per}"),
+        chart([errors], labels, title="Error rate", tell="{:g} %".format, none="No errors"),
+        chart(times, labels, title="Task duration", tell=span),
     ]
-
-
-def _spark(sparks: dict[str, list[int]], name: str) -> dict[str, Any]:
-    values = sparks.get(name, [])
-    return spark(values, f"{count(sum(values), 'task')} ended in the last hour")
 
 
 def cards() -> list[Card]:

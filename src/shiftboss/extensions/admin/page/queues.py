@@ -5,11 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from shiftboss.db.insights.fleet import COUNTED
-from shiftboss.extensions.admin.page.charts import spark
+from shiftboss.extensions.admin.page.charts import ended
 from shiftboss.extensions.admin.page.forms import Form
 from shiftboss.extensions.admin.page.site import Context, Page, Visit
-from shiftboss.extensions.admin.page.words import count, span
+from shiftboss.extensions.admin.page.words import span
 from shiftboss.model.errors import UsageError
 
 if TYPE_CHECKING:
@@ -25,11 +24,11 @@ async def view(visit: Visit) -> Context:
     sparks = await insights.series.per_queue()
     return {
         "queues": [
-            one | {"limits": _limits(one), "spark": _spark(sparks.get(one["name"], []))} for one in queues
+            one | {"limits": _limits(one), "spark": ended(sparks.get(one["name"], []))} for one in queues
         ],
         "types": [one | {"limits": _limits(one)} for one in await insights.fleet.types()],
         **await _fairness(visit),
-        "counted": COUNTED if any(queue["more"] for queue in queues) else None,
+        "long": any(queue["counted"] for queue in queues),
     }
 
 
@@ -42,10 +41,6 @@ async def _fairness(visit: Visit) -> Context:
         "left_out": len(tenants) - MOST_TENANTS,
         "ageing": None if every is None else span(every.total_seconds()),
     }
-
-
-def _spark(values: list[int]) -> Context:
-    return spark(values, f"{count(sum(values), 'task')} ended in the last hour")
 
 
 def _limits(row: Any) -> str:

@@ -10,7 +10,7 @@ from fastapi import Request
 from fastapi.responses import JSONResponse, Response
 from markupsafe import Markup
 
-from shiftboss.extensions.admin.access import COOKIE, same_origin
+from shiftboss.extensions.admin.access import same_origin
 from shiftboss.extensions.admin.page import answers
 from shiftboss.extensions.admin.page.alerts import alerts_now
 from shiftboss.extensions.admin.page.forms import Form
@@ -20,7 +20,6 @@ from shiftboss.extensions.admin.page.site import Answer, Context, Page, Visit
 from shiftboss.extensions.admin.page.watching import stream
 from shiftboss.extensions.admin.page.words import sentences
 from shiftboss.extensions.admin.problems import TooManyFailures, Unauthorized, status_of
-from shiftboss.model.access import Principal, Role
 from shiftboss.model.errors import NotFound, ShiftbossError, UsageError
 
 if TYPE_CHECKING:
@@ -44,15 +43,6 @@ def endpoints(shell: Shell, page: Page) -> tuple[Endpoint, Endpoint]:
     return get, post
 
 
-async def recognise(shell: Shell, request: Request) -> Principal:
-    """Return the authenticated caller. Raise an error if it is not at least a viewer."""
-    access = shell.admin.access
-    secret = request.cookies.get(COOKIE)
-    who = await access.recognise(secret, access.peer_of(request), request.headers.get("host"))
-    who.require(Role.VIEWER)
-    return who
-
-
 async def _guarded(
     shell: Shell,
     page: Page,
@@ -61,7 +51,7 @@ async def _guarded(
 ) -> Response:
     """Return the response of `answer`, a redirect to the login, or an error page."""
     try:
-        who = await recognise(shell, request)
+        who = await shell.admin.access.identify(request)
     except (Unauthorized, TooManyFailures):
         return _to_login(request)
     except ShiftbossError as error:

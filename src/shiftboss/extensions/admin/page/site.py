@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from shiftboss.extensions.admin.settings import AdminSettings
 from shiftboss.model.access import Principal, Role
 
 if TYPE_CHECKING:
@@ -40,8 +39,8 @@ class Visit:
 
     @property
     def hides(self) -> bool:
-        """Whether this service hides payloads: params, results, prompts, answers and streams."""
-        return AdminSettings.of(self.admin.settings).hide_payloads
+        """Whether this service hides payloads."""
+        return self.admin.hides
 
     def wanted(self, name: str) -> str | None:
         """Return a value of the query, or None if it is missing or empty."""

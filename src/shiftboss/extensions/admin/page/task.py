@@ -10,8 +10,7 @@ import orjson
 from shiftboss.extensions.admin.page.approvals import answer, questions
 from shiftboss.extensions.admin.page.forms import Form
 from shiftboss.extensions.admin.page.graph import graph
-from shiftboss.extensions.admin.page.newtask import PREFIX, enqueue
-from shiftboss.extensions.admin.page.schemas import fits_form, schema_fields
+from shiftboss.extensions.admin.page.newtask import arguments, enqueue
 from shiftboss.extensions.admin.page.site import Answer, Context, Page, Visit
 from shiftboss.extensions.admin.page.story import SHOWN_LOGS, emitted, logged, stories, timeline
 from shiftboss.extensions.admin.page.tasks import HIDDEN, cancel_one, parse_id, retry_one
@@ -61,26 +60,13 @@ def _commands(task: dict[str, Any]) -> dict[str, str]:
 
 
 async def _ask_again(visit: Visit, arg: str) -> Context:
-    """Return a form with the task's arguments, as fields of its schema if there is one, else as JSON."""
     task = await _task(visit)
     given = {} if visit.hides else task["params"]
-    schema = None if arg == "json" else await _schema(visit, task["task_type"])
-    fields = schema_fields(schema, given, PREFIX) if schema and fits_form(schema, given) else []
-    return {
-        "task": task,
-        "fields": fields,
-        "params": orjson.dumps(given, option=orjson.OPT_INDENT_2).decode(),
-    }
+    return {"task": task, **await arguments(visit, task["task_type"], given, as_json=arg == "json")}
 
 
 async def _again(visit: Visit, form: Form) -> Answer:
-    task = await _task(visit)
-    return await enqueue(visit, form, task["task_type"], await _schema(visit, task["task_type"]))
-
-
-async def _schema(visit: Visit, task_type: str) -> dict[str, Any] | None:
-    row = await visit.admin.db.schemas.get(task_type)
-    return row["schema"] if row else None
+    return await enqueue(visit, form, (await _task(visit))["task_type"], as_json=form.arg != "form")
 
 
 def every(context: Context) -> float:

@@ -45,7 +45,7 @@ async def view(visit: Visit) -> Context:
         "chosen": chosen,
         "filled": dict.fromkeys(NAMES) | chosen,
         "bounded": page.next is not None and len(page.items) < SHOWN,
-        "stretch": STRETCH,
+        "stretch": STRETCH // len(wanted.statuses()),
         "statuses": STATUSES,
         "types": await insights.tasks.types(),
         "queues": [queue["name"] for queue in await insights.fleet.depths()],

@@ -17,7 +17,6 @@ from shiftboss.extensions.admin.page.alerts import alerts_channel
 from shiftboss.extensions.admin.page.channels import Channel, Look
 from shiftboss.extensions.admin.page.render import Piece
 from shiftboss.extensions.admin.page.site import Page, Visit
-from shiftboss.model.errors import ShiftbossError
 
 if TYPE_CHECKING:
     from shiftboss.extensions.admin.page.mount import Shell
@@ -61,7 +60,7 @@ async def _flow(shell: Shell, page: Page, visit: Visit, request: Request) -> Asy
                 yield b": keep-alive\n\n"
             if time.monotonic() - checked >= CHECK_SESSION:
                 checked = time.monotonic()
-                if not await _session_valid(shell, request):
+                if not await shell.admin.access.still_allows(request):
                     yield b"event: gone\ndata: \n\n"
                     return
 
@@ -88,13 +87,3 @@ def _new(channels: list[Channel], have: dict[str, str]) -> list[Piece]:
 
 def _event(piece: Piece) -> bytes:
     return b"event: piece\ndata: " + orjson.dumps([piece.name, piece.digest, str(piece.html)]) + b"\n\n"
-
-
-async def _session_valid(shell: Shell, request: Request) -> bool:
-    from shiftboss.extensions.admin.page.routes import recognise
-
-    try:
-        await recognise(shell, request)
-    except ShiftbossError:
-        return False
-    return True

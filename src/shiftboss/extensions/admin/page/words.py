@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -88,9 +89,21 @@ def count(n: int, noun: str, plural: str | None = None) -> str:
     return f"{number(n)} {noun if n == 1 else plural or noun + 's'}"
 
 
-def short(id: object) -> str:
-    """Return the start of an ID, which the command line accepts in place of the whole."""
-    return str(id)[:13]
+def depth(queue: dict[str, Any]) -> str:
+    """Return how many tasks wait in a queue, with a sign if it is long and not all of them were counted."""
+    if not queue["more"] or not queue["queued"]:
+        return number(queue["queued"])
+    return f"≈ {number(queue['queued'])}" if queue["counted"] else f"{number(queue['queued'])}+"
+
+
+def short(id: object, among: Iterable[object] = ()) -> str:
+    """Return the start of an ID, which the command line accepts, longer if others in `among` start the same.
+
+    The first 13 characters are the millisecond in which the ID was made, which many tasks share.
+    """
+    text = str(id)
+    others = [other for other in map(str, among) if other != text]
+    return next(text[:n] for n in (18, 23, 36) if not any(other.startswith(text[:n]) for other in others))
 
 
 def snippet(text: str | None, most: int = 300) -> str:
@@ -146,6 +159,7 @@ FILTERS = {
     "span": span,
     "age": age,
     "number": number,
+    "depth": depth,
     "short": short,
     "snippet": snippet,
     "document": document,

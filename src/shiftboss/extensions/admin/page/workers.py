@@ -36,40 +36,35 @@ async def view(visit: Visit) -> Context:
 
 
 def _slot_row(slot: Any, worker: Any | None) -> Context:
-    flags = ["paused"] if slot["paused"] else []
     doing = _doing(worker) if worker else None
     if doing is None and slot["current_job"]:
         doing = {"id": slot["current_job"], "type": None, "more": 0}
-    return {
+    return _figures(worker) | {
         "name": slot["component"],
         "href": f"/slots/{slot['component']}",
         "slot": True,
         "host": slot["host"],
-        "queues": [slot["queue"]] if slot["queue"] else [],
-        "states": [slot["status"], *flags],
+        "states": [slot["status"], *(["paused"] if slot["paused"] else [])],
         "doing": doing,
         "pid": slot["pid"],
         "seen": slot["last_seen"],
         "restarts": slot["restart_count"],
         "paused": slot["paused"],
-        **_figures(worker),
     }
 
 
 def _worker_row(worker: Any) -> Context:
-    return {
+    return _figures(worker) | {
         "name": worker["worker_id"],
         "href": f"/workers/{worker['worker_id']}",
         "slot": False,
         "host": worker["host"],
-        "queues": worker["queues"] or [],
         "states": states(worker),
         "doing": _doing(worker),
         "pid": worker["pid"],
         "seen": worker["last_heartbeat"],
         "restarts": None,
         "paused": worker["paused"],
-        **_figures(worker),
     }
 
 
@@ -81,37 +76,35 @@ def states(worker: Any) -> list[str]:
 def _doing(worker: Any) -> Context | None:
     if worker["current_task_id"] is None:
         return None
-    return {
-        "id": worker["current_task_id"],
-        "type": worker["current_task_type"],
-        "more": max(worker["running_tasks"] - 1, 0),
-    }
+    more = max(worker["running_tasks"] - 1, 0)
+    return {"id": worker["current_task_id"], "type": worker["current_task_type"], "more": more}
 
 
 def _figures(worker: Any | None) -> Context:
+    """Return what a worker uses and has done: None for each figure of a slot without a worker."""
     if worker is None:
-        names = ("memory", "vram", "version", "today", "errors", "load", "memory_line", "load_line")
+        names = ("load", "memory", "vram", "version", "today", "errors", "memory_line", "load_line")
         return dict.fromkeys(names)
-    return {
-        "load": load(worker),
+    return usage(worker) | {
         "memory_line": worker["memory_line"],
         "load_line": worker["load_line"],
-        "memory": memory(worker),
-        "vram": vram(worker),
         "version": worker["version"],
         "today": worker["processed_today"],
         "errors": worker["error_rate"],
     }
 
 
-def memory(worker: Any) -> str | None:
-    used = (worker["resource_usage"] or {}).get("memory_mb")
-    return None if used is None else f"{float(used):,.0f} MB"
+def usage(worker: Any) -> Context:
+    used, total = worker["resource_usage"] or {}, worker["vram_total_mb"]
+    return {
+        "memory": _number(used.get("memory_mb"), "MB"),
+        "load": _number(used.get("cpu_percent"), "%"),
+        "vram": f"{worker['vram_used_mb'] or 0:,} of {total:,} MB" if total else None,
+    }
 
 
-def load(worker: Any) -> str | None:
-    used = (worker["resource_usage"] or {}).get("cpu_percent")
-    return None if used is None else f"{float(used):,.0f} %"
+def _number(value: Any, unit: str) -> str | None:
+    return None if value is None else f"{float(value):,.0f} {unit}"
 
 
 def _lines(lines: Lines, worker: Any) -> Context:
@@ -128,27 +121,14 @@ def _line(values: Sequence[float | None], told: str) -> Context | None:
     return spark(known, told.format(max(known))) if len(known) > 1 else None
 
 
-def vram(worker: Any) -> str | None:
-    if not worker["vram_total_mb"]:
-        return None
-    return f"{worker['vram_used_mb'] or 0:,} of {worker['vram_total_mb']:,} MB"
-
-
 async def view_worker(visit: Visit) -> Context:
     id, db = visit.params["id"], visit.admin.db
     row = await db.insights.fleet.worker(id)
     if row is None:
         raise NotFound(f"worker {id!r} does not exist", hint="stopped workers are deleted after a while")
     lines = _lines(await db.insights.samples.lines(), row)
-    return {
-        "worker": row,
-        "states": states(row),
-        "memory": memory(row),
-        "load": load(row),
-        "vram": vram(row),
-        "events": toned(await db.events.latest(50, worker_id=id)),
-        **lines,
-    }
+    events = toned(await db.events.latest(50, worker_id=id))
+    return {"worker": row, "states": states(row), "events": events, **usage(row), **lines}
 
 
 async def view_slot(visit: Visit) -> Context:

@@ -1,4 +1,4 @@
-"""Limits the size of request bodies, which are read before the caller is authenticated."""
+"""Limits the size of request bodies, and makes lists show the changes of a request immediately."""
 
 from __future__ import annotations
 
@@ -6,22 +6,29 @@ from typing import TYPE_CHECKING
 
 from starlette.exceptions import HTTPException
 
+from shiftboss.extensions.admin.access import SAFE
+
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from shiftboss.extensions.admin.backend import Backend
 
 LARGEST = 16_000_000
 LARGER = {"/journal": 64_000_000}
 """Pages that accept files."""
 
 
-class BodyLimit:
-    """Responds with 413 if the body of a request is too large."""
+class Middleware:
+    """Responds with 413 if a body is too large, and notifies the backend of each changing request.
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    Bodies are read before the caller is authenticated.
+    """
+
+    def __init__(self, app: ASGIApp, admin: Backend) -> None:
+        self._app, self._admin = app, admin
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] != "http" or scope["method"] in SAFE:
             await self._app(scope, receive, send)
             return
         size, most = 0, LARGER.get(scope["path"], LARGEST)
@@ -34,4 +41,9 @@ class BodyLimit:
                 raise HTTPException(413, f"the request is larger than {most // 1_000_000} MB")
             return message
 
-        await self._app(scope, counted, send)
+        async def told(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self._admin.wrote()
+            await send(message)
+
+        await self._app(scope, counted, told)
