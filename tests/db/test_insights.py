@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -102,6 +103,12 @@ async def test_a_large_backlog_is_counted_in_part_and_no_queue_is_left_out(
         ("late", 1, True),
     ]
     assert all(row["oldest_seconds"] is not None for row in found)
+    await db.execute("SELECT shiftboss.count_queues(5)")
+    counted = await db.insights.fleet.depths(fresh=True)
+    assert [(row["name"], row["queued"], row["counted"]) for row in counted] == [
+        ("early", 6, 6),
+        ("late", 3, 3),
+    ]
     exact = await db.insights.fleet.queues(fresh=True)
     assert [row["queued"] for row in exact] == [6, 3]
 
@@ -165,6 +172,37 @@ async def test_figures_of_workers_and_time(db: Database) -> None:
     assert not any(
         p["completed"] for p in await db.insights.series.throughput(timedelta(days=9), timedelta(hours=1))
     )
+
+
+async def test_charts_over_days_read_slots_and_show_the_same(db: Database) -> None:
+    await db.execute(
+        "INSERT INTO shiftboss.stats (minute, worker_id, queue, task_type, completed, failed, seconds, buckets)"
+        " SELECT date_trunc('minute', now()) - make_interval(mins => m), 'w' || m % 2, 'q' || m % 3, 't', m % 5, 1,"
+        " 0.5, ARRAY[m % 4, 1] FROM generate_series(0, 6000, 7) m WHERE m NOT BETWEEN 1000 AND 4000"
+    )
+    spans = [(timedelta(days=5), timedelta(hours=2)), (timedelta(hours=3), timedelta(minutes=1))]
+
+    async def shown() -> list[Any]:
+        return [await db.insights.series.throughput(*one, queue=q) for one in spans for q in (None, "q1")]
+
+    before = await shown()
+    assert sum(point["failed"] for point in before[0]) > 400
+    for _ in range(4):  # each call folds at most a day, and skips the days without work
+        await db.execute("SELECT shiftboss.fold_stats()")
+    behind = await db.fetch_one(
+        "SELECT now() - max(slot) < interval '45 minutes' AS done FROM shiftboss.stats_slots"
+    )
+    assert behind == {"done": True}
+    assert await shown() == before
+    await db.execute(
+        "DELETE FROM shiftboss.stats WHERE minute < (SELECT max(slot) FROM shiftboss.stats_slots)"
+    )
+    assert (await shown())[0] == before[0], "days are read from the slots"
+    await db.tasks.tidy(timedelta(minutes=30))
+    left = await db.fetch_one(
+        "SELECT min(slot) > now() - interval '1 hour' AS new FROM shiftboss.stats_slots"
+    )
+    assert left in ({"new": True}, {"new": None})
 
 
 def test_percentiles_of_a_histogram() -> None:

@@ -69,6 +69,7 @@ async def test_rows_about_the_fleet(db: Database) -> None:
     await filled(db)
     insights = db.insights
     check(await insights.overview.counts(), rows.Counts)
+    check(await insights.overview.glance(), rows.Glance)
     check((await insights.fleet.workers())[0], rows.Worker)
     check(await insights.fleet.worker("w"), rows.WorkerDetail)
     check((await insights.fleet.queues())[0], rows.Queue)

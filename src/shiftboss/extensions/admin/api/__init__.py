@@ -22,4 +22,5 @@ OWN = (overview, tasks, logs, errors, workers, slots, queues, events, schedules,
 def routers() -> list[APIRouter]:
     """Return all routers, extensions first, so that /workers/runs is not matched as a worker ID."""
     own = [module.router for module in OWN]
-    return [*contributions("routes"), *own, events.hooks, overview.probes, slots.web]
+    more = (tasks.types, queues.fairness, events.approvals, events.hooks, overview.probes, slots.web)
+    return [*contributions("routes"), *own, *more]

@@ -38,6 +38,7 @@ from shiftboss.model.errors import ConfigError, NotFound, UsageError
 
 router = make_router("events")
 hooks = APIRouter(tags=["events"])
+approvals = make_router("approvals")
 
 BEAT = 15.0
 #: The allowed difference between the clocks of a webhook in seconds, as its specification recommends.
@@ -188,15 +189,15 @@ class Answer(In):
     )
 
 
-@router.get("/approvals")
-async def approvals(
+@approvals.get("/approvals")
+async def questions(
     admin: At, who: Caller, task_id: UUID | None = None, limit: Limit = 100
 ) -> list[Approval]:
     """List open questions, oldest first."""
     return [Approval.model_validate(row) for row in await admin.db.steps.approvals(task_id, limit)]
 
 
-@router.post("/tasks/{id}/answer", responses=responses(404, 409))
+@approvals.post("/tasks/{id}/answer", responses=responses(404, 409))
 async def answer(id: UUID, given: Answer, admin: At, who: Caller) -> Approval:
     """Answer a task's question, which resumes the task. The answer must match the schema."""
     return Approval.model_validate(await admin.commands.answer(who, id, given.answer, given.step))

@@ -14,6 +14,7 @@ from shiftboss.leader.autoscaler import stored_autoscale
 from shiftboss.model.settings import AutoscaleSettings
 
 router = make_router("queues")
+fairness = make_router("fairness")
 
 
 class Queue(Out):
@@ -119,33 +120,33 @@ class Ageing(In):
     )
 
 
-@router.get("/tenants")
+@fairness.get("/tenants")
 async def tenants(admin: At, who: Caller) -> list[Tenant]:
     """List all tenants that have a weight or had tasks recently."""
     return [Tenant.model_validate(row) for row in await admin.reads.fairness.tenants()]
 
 
-@router.put("/tenants/{name}")
+@fairness.put("/tenants/{name}")
 async def set_weight(name: PathName, given: Weight, admin: At, who: Caller) -> Done:
     """Set the weight of a tenant. Weight 2 gets twice as many tasks as weight 1."""
     changed = await admin.commands.set_tenant_weight(who, name, given.weight)
     return Done(changed=[name] if changed else [])
 
 
-@router.delete("/tenants/{name}")
+@fairness.delete("/tenants/{name}")
 async def reset_weight(name: PathName, admin: At, who: Caller) -> Done:
     """Reset the weight of a tenant to 1."""
     return Done(changed=[name] if await admin.commands.set_tenant_weight(who, name, None) else [])
 
 
-@router.get("/ageing")
+@fairness.get("/ageing")
 async def ageing(admin: At, who: Caller) -> Ageing:
     """Return the setting of priority ageing."""
     every = await admin.db.fairness.ageing()
     return Ageing(every_seconds=None if every is None else every.total_seconds())
 
 
-@router.put("/ageing")
+@fairness.put("/ageing")
 async def set_ageing(given: Ageing, admin: At, who: Caller) -> Ageing:
     """Turn priority ageing on or off. It prevents the starvation of tasks with a low priority."""
     every = None if given.every_seconds is None else timedelta(seconds=given.every_seconds)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 from uuid import UUID
+
+from pydantic import Field
 
 from shiftboss.extensions.admin.access import Caller
 from shiftboss.extensions.admin.api.common import Done, Name, Out, PathName, make_router
@@ -15,6 +17,7 @@ web = make_router("documented worker paths", prefix="/api/web/worker")
 router = make_router("slots")
 UNKNOWN = responses(404)
 
+OneSlot = Annotated[Name | None, Field(description="only this slot")]
 SlotStatus = Literal["starting", "healthy", "stopping", "crashed", "failed"]
 
 
@@ -61,7 +64,7 @@ async def slots(admin: At, who: Caller) -> list[Slot]:
 
 
 @web.get("/status")
-async def status(admin: At, who: Caller, component: Name | None = None) -> list[SlotState]:
+async def status(admin: At, who: Caller, component: OneSlot = None) -> list[SlotState]:
     """List the state of all slots, or of one."""
     rows = await admin.reads.health.get_all_workers()
     return [_state(row) for row in rows if component in (None, row["component"])]
@@ -80,7 +83,7 @@ async def status_of_one(component: PathName, admin: At, who: Caller) -> SlotStat
 @web.post("/restart/{component}", responses=UNKNOWN)
 @router.post("/slots/restart", responses=UNKNOWN)
 @router.post("/slots/{component}/restart", responses=UNKNOWN)
-async def restart(admin: At, who: Caller, component: Name | None = None) -> list[Restart]:
+async def restart(admin: At, who: Caller, component: OneSlot = None) -> list[Restart]:
     """Restart all slots, or one. This resets their restart counts and clears `failed`."""
     return [Restart.model_validate(row) for row in await admin.commands.restart_slots(who, _one(component))]
 
@@ -89,7 +92,7 @@ async def restart(admin: At, who: Caller, component: Name | None = None) -> list
 @web.post("/pause/{component}", responses=UNKNOWN)
 @router.post("/slots/pause", responses=UNKNOWN)
 @router.post("/slots/{component}/pause", responses=UNKNOWN)
-async def pause(admin: At, who: Caller, component: Name | None = None) -> Done:
+async def pause(admin: At, who: Caller, component: OneSlot = None) -> Done:
     """Pause all slots, or one. They finish their tasks and claim no new ones."""
     return Done(changed=await admin.commands.pause_slots(who, _one(component)))
 
@@ -98,7 +101,7 @@ async def pause(admin: At, who: Caller, component: Name | None = None) -> Done:
 @web.post("/resume/{component}", responses=UNKNOWN)
 @router.post("/slots/resume", responses=UNKNOWN)
 @router.post("/slots/{component}/resume", responses=UNKNOWN)
-async def resume(admin: At, who: Caller, component: Name | None = None) -> Done:
+async def resume(admin: At, who: Caller, component: OneSlot = None) -> Done:
     """Resume all slots, or one."""
     return Done(changed=await admin.commands.resume_slots(who, _one(component)))
 

@@ -31,6 +31,7 @@ from shiftboss.model.errors import NotFound
 from shiftboss.model.task import NewTask
 
 router = make_router("tasks")
+types = make_router("task types")
 
 TaskStatus = Literal["Queued", "In Progress", "Complete", "Failed", "Cancelled"]
 
@@ -273,13 +274,13 @@ async def _detail(admin: Backend, id: UUID) -> TaskDetail:
     return TaskDetail.model_validate(row)
 
 
-@router.get("/task-types")
+@types.get("/task-types")
 async def task_types(admin: At, who: Caller) -> list[TaskType]:
     """List all task types that workers have published."""
     return [TaskType.model_validate(row) for row in await admin.commands.task_types(who)]
 
 
-@router.get("/task-types/{name}", responses=responses(404))
+@types.get("/task-types/{name}", responses=responses(404))
 async def task_type(name: PathName, admin: At, who: Caller) -> TaskType:
     """Return one task type."""
     row = await admin.db.schemas.get(name)

@@ -29,6 +29,12 @@ KINDS = {
         "Others take over its tasks when its leases expire.",
     ),
     "stuck_task": ("Stuck task", "/tasks/{}", "Check its progress and cancel it if it hangs."),
+    "queue_too_old": ("Slow queue", "/tasks?status=Queued&queue={}", "Open a task to see why it waits."),
+    "failure_rate": ("Many failures", "/tasks?status=Failed&task_type={}", "Open a task to see its error."),
+    "nobody_leads": ("No leader", "/events", "Start `shiftboss up` or `shiftboss supervise`."),
+    "run_failed": ("Run failed", "/runs", "Its page shows the error. Retry it from there."),
+    "vectorizer_behind": ("Vectorizer is behind", "/vectorizers", "Its page shows pending rows and errors."),
+    "budget_low": ("Budget is nearly spent", "/providers", "Raise the budget, or wait until tomorrow."),
     "budget_spent": ("Budget spent", "/providers", "Raise the budget, or wait until tomorrow."),
     "circuit_open": ("Provider down", "/providers", "Calls go to the next provider until it recovers."),
 }
@@ -38,7 +44,8 @@ def explained(alert: Alert) -> dict[str, Any]:
     """Return an alert with its name, link and remedy."""
     name, path, remedy = KINDS.get(alert["kind"], (capital(alert["kind"].replace("_", " ")), "/", ""))
     to = path.format(quote(alert["subject"] or "", safe="/"))
-    return {**alert, "name": name, "to": to, "remedy": _sentence(alert["advice"] or remedy)}
+    command = f"Run `{alert['command']}`" if alert["command"] else ""
+    return {**alert, "name": name, "to": to, "remedy": _sentence(alert["advice"] or remedy or command)}
 
 
 def _sentence(text: str) -> str:

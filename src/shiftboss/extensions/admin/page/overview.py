@@ -115,9 +115,10 @@ def _waiting(queues: list[QueueDepth]) -> str:
 
 
 def _rate(per_second: float) -> str:
-    if not per_second:
-        return "0/s"
-    return f"{per_second:,.1f}/s" if per_second >= 1 else f"{per_second * 60:,.1f}/min"
+    for unit, seconds in (("s", 1), ("min", 60)):
+        if per_second * seconds >= 1:
+            return f"{per_second * seconds:,.1f}/{unit}"
+    return f"{per_second * 3600:,.1f}/h" if per_second else "0/s"
 
 
 def _ms(value: float | None) -> str:

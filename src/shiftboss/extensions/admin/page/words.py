@@ -99,11 +99,12 @@ def depth(queue: dict[str, Any]) -> str:
 def short(id: object, among: Iterable[object] = ()) -> str:
     """Return the start of an ID, which the command line accepts, longer if others in `among` start the same.
 
-    The first 13 characters are the millisecond in which the ID was made, which many tasks share.
+    The first 13 characters of a version 7 UUID are a millisecond, which many tasks share.
     """
     text = str(id)
-    others = [other for other in map(str, among) if other != text]
-    return next(text[:n] for n in (18, 23, 36) if not any(other.startswith(text[:n]) for other in others))
+    others, least = [other for other in map(str, among) if other != text], 18 if text[14:15] == "7" else 13
+    sizes = (size for size in (13, 18, 23, 36) if size >= least)
+    return next(text[:size] for size in sizes if not any(other.startswith(text[:size]) for other in others))
 
 
 def snippet(text: str | None, most: int = 300) -> str:
