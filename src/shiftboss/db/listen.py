@@ -115,10 +115,24 @@ async def _read(
                 delay = retry
                 put(MISSED)
                 while True:
-                    async for notify in conn.notifies(timeout=QUIET):
+                    async for notify in conn.notifies(timeout=0):
                         put(Notice(notify.channel, notify.payload))
-                    async with asyncio.timeout(ANSWER):  # a frozen server would never answer
-                        await conn.execute("SELECT 1")
+                    if not await _readable(conn.fileno(), QUIET):
+                        async with asyncio.timeout(ANSWER):  # a frozen server would never answer
+                            await conn.execute("SELECT 1")
         except (psycopg.Error, DatabaseError, OSError):
             await asyncio.sleep(delay)
             delay = min(delay * 2, retry_max)
+
+
+async def _readable(socket: int, seconds: float) -> bool:
+    """Wait until there is something to read. The driver's own wait would wake up ten times per second."""
+    loop, ready = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(socket, ready.set)
+    try:
+        async with asyncio.timeout(seconds):
+            return await ready.wait()
+    except TimeoutError:
+        return False
+    finally:
+        loop.remove_reader(socket)

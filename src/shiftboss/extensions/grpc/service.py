@@ -46,7 +46,7 @@ class FleetService(DurableCalls):
         self.streams = Streams(parts)
         self._tokens = tokens
         self._operations = Operations(parts.db, Settings.load())
-        self._beats: Batcher[dict[str, Any], Orders | None] = Batcher(self._beat_all, gather=0.02)
+        self._beats: Batcher[dict[str, Any], Orders | None] = Batcher(self._beat_all, gather=0.1)
         self._reports: Batcher[list[Ended], Answer] = Batcher(self._report_all, limit=200)
 
     def handlers(self) -> Any:
