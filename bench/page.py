@@ -38,8 +38,8 @@ IDLE_PAGES, IDLE_SECONDS = 200, 30
 API = "/api/v1/admin"
 PAGES = (
     "/", "/?span=1d", "/?span=7d", "/?span=30d", "/tasks", "/tasks?status=Queued", "/tasks?status=Failed",
-    "/tasks?task_type=type+7", "/tasks?text=no+such+text", "/tasks/{task}", "/tasks/{failed}", "/workers", "/queues",
-    "/events", "/schedules", "/approvals", "/access", "/runs", "/providers", "/vectorizers",
+    "/tasks?task_type=type+7", "/tasks?text=no+such+text", "/tasks/{task}", "/tasks/{failed}", "/workers",
+    "/queues", "/events", "/schedules", "/approvals", "/access", "/runs", "/providers", "/vectorizers",
 )  # fmt: skip
 REQUESTED = (*PAGES[:1], "/tasks", "/tasks/{task}", "/workers", "/queues", "/events", f"{API}/overview",
     f"{API}/tasks", f"{API}/tasks/{{task}}", f"{API}/workers", f"{API}/queues", "/metrics", "/api/docs",
@@ -48,8 +48,8 @@ REQUESTED = (*PAGES[:1], "/tasks", "/tasks/{task}", "/workers", "/queues", "/eve
 # One week of history, newest last: 85 % complete, 10 % waiting, 4 % failed, 1 % cancelled. A tenth of the
 # waiting tasks sleep.
 FILL = """
-INSERT INTO tasks (id, task_type, queue, priority, tenant, params, status, hold, worker_id, last_worker_id, lease,
-    attempts, error_message, created_at, updated_at, generation_started_at, generation_processed_at)
+INSERT INTO tasks (id, task_type, queue, priority, tenant, params, status, hold, worker_id, last_worker_id,
+    lease, attempts, error_message, created_at, updated_at, generation_started_at, generation_processed_at)
 SELECT uuidv7(at - now()), 'type ' || kind, 'queue ' || kind %% 6, 5 + n %% 3, 'tenant ' || n %% 4,
     jsonb_build_object('order', n, 'customer', md5(n::text), 'lines', n %% 90), status,
     CASE WHEN waits AND n %% 1000 < 10 THEN 'sleep' END,
@@ -59,36 +59,40 @@ SELECT uuidv7(at - now()), 'type ' || kind, 'queue ' || kind %% 6, 5 + n %% 3, '
     at, at, CASE WHEN waits THEN NULL ELSE at + interval '1 s' END,
     CASE WHEN waits THEN NULL ELSE at + interval '1 s' + n %% 700 * interval '10 ms' END
 FROM generate_series(%(first)s::int, %(last)s::int) n,
-    LATERAL (SELECT now() - interval '7 days' + n * (interval '7 days' / %(tasks)s::int) AS at, n * 7 %% 12 AS kind,
-        'host-' || n %% 2 || ':' || n %% 8 AS worker,
+    LATERAL (SELECT now() - interval '7 days' + n * (interval '7 days' / %(tasks)s::int) AS at,
+        n * 7 %% 12 AS kind, 'host-' || n %% 2 || ':' || n %% 8 AS worker,
         CASE WHEN n %% 1000 < 100 THEN 'Queued' WHEN n %% 1000 < 140 THEN 'Failed' WHEN n %% 1000 < 150
             THEN 'Cancelled' ELSE 'Complete' END AS status, n %% 1000 < 100 AS waits) x
 """
 ATTEMPTS = """
-INSERT INTO shiftboss.past_attempts (task_id, lease, attempt, worker_id, started_at, ended_at, outcome, error, error_group)
-SELECT id, lease, a, worker_id, generation_started_at, generation_processed_at - (3 - a) * interval '1 minute', 'failed',
+INSERT INTO shiftboss.past_attempts (task_id, lease, attempt, worker_id, started_at, ended_at, outcome, error,
+    error_group)
+SELECT id, lease, a, worker_id, generation_started_at,
+    generation_processed_at - (3 - a) * interval '1 minute', 'failed',
     error_message, substr(md5(task_type), 1, 12)
 FROM tasks, generate_series(1, 3) a WHERE status = 'Failed'
 """
 GROUPS = """
-INSERT INTO shiftboss.error_groups (id, error_type, place, message, first_seen, last_seen, count, task_types, task_id)
-SELECT substr(md5(task_type), 1, 12), 'ConnectionError', 'shop/orders.py in charge', min(error_message), min(created_at),
-    max(generation_processed_at), 3 * count(*), ARRAY[task_type], (array_agg(id))[1]
+INSERT INTO shiftboss.error_groups (id, error_type, place, message, first_seen, last_seen, count, task_types,
+    task_id)
+SELECT substr(md5(task_type), 1, 12), 'ConnectionError', 'shop/orders.py in charge', min(error_message),
+    min(created_at), max(generation_processed_at), 3 * count(*), ARRAY[task_type], (array_agg(id))[1]
 FROM tasks WHERE status = 'Failed' GROUP BY task_type
 """
 # A month of statistics, one row per minute, worker and type.
 STATS = """
 INSERT INTO shiftboss.stats (minute, worker_id, queue, task_type, completed, failed, seconds, buckets)
-SELECT date_trunc('minute', now()) - m * interval '1 minute', 'host-' || w %% 2 || ':' || w, 'queue ' || kind %% 6,
-    'type ' || kind, 10 + m %% 7, m %% 50 / 49, 30 + m %% 9, '{0,0,1,2,3,2,1,1,0,0,0,0,0,0,0}'
+SELECT date_trunc('minute', now()) - m * interval '1 minute', 'host-' || w %% 2 || ':' || w,
+    'queue ' || kind %% 6, 'type ' || kind, 10 + m %% 7, m %% 50 / 49, 30 + m %% 9,
+    '{0,0,1,2,3,2,1,1,0,0,0,0,0,0,0}'
 FROM generate_series(0, %s::int) m, generate_series(0, 7) w, generate_series(0, 11) kind
 """
 FLEET = """
 INSERT INTO workers (id, host, pid, version, queues, last_heartbeat, lease_expires_at)
 SELECT 'host-' || n % 2 || ':' || n, 'host-' || n % 2, 4000 + n, '1.0', NULL, now(), now() + interval '1 day'
 FROM generate_series(0, 7) n;
-UPDATE tasks SET status = 'In Progress', hold = NULL, worker_id = 'host-0:0', lease = 1, generation_started_at = now(),
-    lease_expires_at = now() + interval '1 day'
+UPDATE tasks SET status = 'In Progress', hold = NULL, worker_id = 'host-0:0', lease = 1,
+    generation_started_at = now(), lease_expires_at = now() + interval '1 day'
 WHERE id IN (SELECT id FROM tasks WHERE status = 'Queued' AND hold IS NULL ORDER BY created_at LIMIT 1000);
 INSERT INTO shiftboss.events (kind, worker_id, details) SELECT 'worker.joined', 'host-0:0', '{"n": 1}'
 FROM generate_series(1, 100000);
@@ -139,7 +143,7 @@ async def asked(url: str) -> AsyncIterator[tuple[Recorder, httpx.AsyncClient]]:
 
 
 async def pages(url: str, rounds: int) -> dict[str, Any]:
-    """Return for each page the time of an uncached answer, and the pages and milliseconds of its statements."""
+    """Return for each page the time of an uncached answer, and what its statements cost the server."""
     found, example = {}, await examples(url)
     for path in (path.format(**example) for path in PAGES):
         took, used = [], []
@@ -177,7 +181,7 @@ async def examples(url: str) -> dict[str, str]:
 
 
 async def explained(url: str, sql: str, params: Any) -> dict[str, Any]:
-    """Return the CPU time that the server needs for a statement, best of three, and the pages that it reads."""
+    """Return the CPU time of the server for a statement, best of three, and the blocks that it reads."""
     used = []
     async with await Database.open(url) as db, db.transaction() as conn:
         cursor = await conn.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {sql}", params)
