@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from shiftboss.cli.tree import Node, tree
 
 app = typer.Typer(add_completion=False)
-
-
-class Shell(StrEnum):
-    BASH = "bash"
-    ZSH = "zsh"
-    FISH = "fish"
 
 
 BASH = """_shiftboss() {
@@ -32,7 +25,9 @@ ZSH = "autoload -U +X bashcompinit && bashcompinit\n" + BASH
 
 
 @app.command()
-def completion(shell: Annotated[Shell, typer.Argument(help="bash, zsh or fish")]) -> None:
+def completion(
+    shell: Annotated[Literal["bash", "zsh", "fish"], typer.Argument(help="bash, zsh or fish")],
+) -> None:
     """Print a shell completion script.
 
     Example: shiftboss completion bash > ~/.local/share/bash-completion/completions/shiftboss
@@ -40,10 +35,10 @@ def completion(shell: Annotated[Shell, typer.Argument(help="bash, zsh or fish")]
     Example: source <(shiftboss completion zsh)
     """
     nodes = tree()
-    if shell is Shell.FISH:
+    if shell == "fish":
         typer.echo("\n".join(_fish(nodes)))
     else:
-        typer.echo((BASH if shell is Shell.BASH else ZSH) % "\n".join(_cases(nodes)), nl=False)
+        typer.echo((BASH if shell == "bash" else ZSH) % "\n".join(_cases(nodes)), nl=False)
 
 
 def _cases(nodes: list[Node]) -> list[str]:

@@ -133,7 +133,9 @@ class Enqueue(In):
 class Enqueued(Out):
     id: UUID
     created: bool = Field(description="false: this is the ID of a live task with the same dedup_key")
-    warning: str | None = Field(default=None, description="set if no worker has published the task type")
+    warning: str | None = Field(
+        default=None, description="set if no worker has published the task type, or a key of it needs Python"
+    )
 
 
 class _Filter(BaseModel):
