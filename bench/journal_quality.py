@@ -1,11 +1,11 @@
 """How well the local provider reads journal texts: labels against what it finds, in four languages.
 
-    python bench/journal_quality.py [--misses tuned|check|fresh|all] [--no-search] [--fresh]
+    python bench/journal_quality.py [--misses tuned|check|all] [--no-search] [--fresh]
 
 Prints a Markdown table of bench/journal_labels.jsonl (see journal_labels.md). While the analysis is tuned,
-look at the misses of the tuned texts only. The column `check` is bench/journal_check.jsonl and `fresh`, with
---fresh, bench/journal_check2.jsonl: nothing is fitted to either, and the second is measured only when tuning
-has ended.
+look at the misses of the tuned texts only. The column `check` is bench/journal_check.jsonl. With --fresh come
+`fresh`, bench/journal_check2.jsonl, and `voices`, bench/journal_check3.jsonl: nothing is fitted to any of
+them, and the last two are measured only when tuning has ended.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from shiftboss.db import Database
 from shiftboss.extensions.ai import AI
 from shiftboss.extensions.ai.providers.local.extraction import find_entities, is_common_place, plain_name
 from shiftboss.extensions.ai.providers.local.moods import analyse_sentiment, detect_emotions
-from shiftboss.extensions.ai.providers.local.phrases import key_phrases
 from shiftboss.extensions.ai.providers.local.terms import search_terms
 from shiftboss.extensions.ai.providers.local.text import Text
 from shiftboss.extensions.ai.providers.local.topics import identify_themes
@@ -38,7 +37,12 @@ Row = dict[str, Any]
 Score = Callable[[list[Row], str], float]
 
 
-SETS = {"labels": "journal_labels.jsonl", "check": "journal_check.jsonl", "fresh": "journal_check2.jsonl"}
+SETS = {
+    "labels": "journal_labels.jsonl",
+    "check": "journal_check.jsonl",
+    "fresh": "journal_check2.jsonl",
+    "voices": "journal_check3.jsonl",
+}
 
 
 def read(sets: Iterable[str]) -> list[Row]:
@@ -109,7 +113,7 @@ MEASURES: dict[str, tuple[str, Score]] = {
 
 
 def table(rows: list[Row], measures: Iterable[str]) -> str:
-    checks = {name: [row for row in rows if row["set"] == name] for name in ("check", "fresh")}
+    checks = {name: [row for row in rows if row["set"] == name] for name in SETS if name != "labels"}
     rows = [row for row in rows if row["set"] == "labels"]
     columns: dict[str, list[Row]] = {"all": rows}
     columns["tuned"] = [row for row in rows if not row["held_out"]]
@@ -171,7 +175,7 @@ async def _fill(db: Database, ai: AI, rows: list[Row]) -> None:
     results = []
     for made in await db.family(Journal).upsert_entries(records):
         text = texts[made["external_id"]]
-        inputs = {"text": text, "words": key_phrases(Text(text)), "terms": search_terms(text)}
+        inputs = {"text": text, "words": [], "terms": search_terms(text)}
         found = await vectors.embed(inputs, ai)
         results.append(
             {
@@ -191,7 +195,7 @@ async def _fill(db: Database, ai: AI, rows: list[Row]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--misses", choices=("tuned", "check", "fresh", "all"))
+    parser.add_argument("--misses", choices=("tuned", "check", "all"))
     parser.add_argument("--fresh", action="store_true")
     parser.add_argument("--no-search", action="store_true")
     options = parser.parse_args()

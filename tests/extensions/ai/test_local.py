@@ -2,17 +2,20 @@
 
 import asyncio
 import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import shiftboss
 from shiftboss import App, Context
 from shiftboss.extensions.ai import AI, answers
-from shiftboss.extensions.ai.errors import Unsuitable
-from shiftboss.extensions.ai.providers.local import ANALYSERS, LocalProvider, embedder
+from shiftboss.extensions.ai.errors import Refused, Unsuitable
+from shiftboss.extensions.ai.providers.local import ANALYSERS, LocalProvider, embedder, encoder
 from shiftboss.extensions.ai.providers.local.extraction import find_entities
+from shiftboss.extensions.ai.providers.local.gloss import gloss
 from shiftboss.extensions.ai.providers.local.text import Text, split_sentences
 from shiftboss.kit import Kit
 
@@ -140,6 +143,55 @@ async def test_embeddings_are_unit_vectors_and_mean_something() -> None:
     assert np.allclose(np.linalg.norm(made.vectors, axis=1), 1, atol=1e-5)
     near, far = made.vectors[0] @ made.vectors[1], made.vectors[0] @ made.vectors[2]
     assert near > far + 0.2
+
+
+async def test_the_sentence_encoder_knows_what_other_words_mean() -> None:
+    texts = [
+        "I lost my job",
+        "They let me go after eleven years at the firm",
+        "Ich bin arbeitslos",
+        "A long hike",
+        "",
+    ]
+    made = await LocalProvider().embed(texts, encoder.MODEL)
+    assert made.model == "all-MiniLM-L6-v2"
+    assert made.vectors.shape == (5, 384)
+    assert np.allclose(np.linalg.norm(made.vectors, axis=1), 1, atol=1e-5)
+    same, german, other, _ = made.vectors[1:] @ made.vectors[0]
+    assert same > other + 0.2
+    assert german > other + 0.2
+
+
+async def test_a_long_text_is_the_mean_of_its_parts() -> None:
+    """The model reads 128 tokens; what follows them must count too."""
+    start, end = "We sailed along the coast. " * 40, "My tooth was pulled at the dentist. " * 40
+    whole, first, about = (
+        await LocalProvider().embed([start + end, start, end[:100]], encoder.MODEL)
+    ).vectors
+    assert whole @ about > first @ about + 0.2
+
+
+async def test_an_unknown_embedding_model_is_refused() -> None:
+    with pytest.raises(Refused, match="no embedding model 'x'"):
+        await LocalProvider().embed(["a"], "x")
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "wanted"),
+    [
+        ("de", "Ich habe die Nase voll davon.", "I have had enough"),
+        ("pt", "Fiquei com um nó na garganta.", "lump in the throat"),
+        ("es", "Estoy harta de todo.", "I have had enough"),
+    ],
+)
+def test_idioms_are_glossed_as_a_whole(language: str, text: str, wanted: str) -> None:
+    assert wanted in gloss(text, language)
+
+
+def test_no_model_is_inside_the_package() -> None:
+    """The base install has no use for weights: they come with the extra `ai`."""
+    large = [file.name for file in Path(shiftboss.__file__).parent.rglob("*") if file.stat().st_size > 10**6]
+    assert large == []
 
 
 def test_sentences_survive_abbreviations() -> None:

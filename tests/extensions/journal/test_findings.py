@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from shiftboss.db import Database
+from shiftboss.extensions.ai.providers.local import encoder
 from shiftboss.extensions.journal import commands
 from shiftboss.extensions.journal.pipeline import Pipeline
 from shiftboss.model.errors import UsageError
@@ -36,17 +37,24 @@ async def test_seasons_and_places(analysed: Database) -> None:
     places = {place["name"]: place for place in analysis["influences"]["places"]}
     assert places["Alster"]["lift"] > 0.2
     texts = " ".join(told["text"] for told in found["insights"])
-    assert "Your summer is brighter" in texts
+    assert "Your winter is darker" in texts
     assert "Alster" in texts
 
 
-async def test_the_odd_days_are_few(analysed: Database) -> None:
-    """The mood of this journal swings widely, so hardly a day may be called odd."""
-    found = await commands.insights(analysed, "priya")
-    odd = found["results"]["cross_entry_analysis"]["processed_data"]["anomalies"]
-    assert len(odd) <= 2
-    evidence = [told["evidence"] for told in found["insights"] if "stands out" in told["text"]]
-    assert sorted(evidence) == sorted([day["entry"]] for day in odd)
+async def test_the_odd_days(analysed: Database) -> None:
+    """One planted day in each journal is told, and at most one other day in a year."""
+    planted = {
+        "priya": ("priya-2025-06-09", "below"),  # the fire
+        "jonas": ("jonas-2024-12-25", "above"),  # Christmas in the winter after the funeral
+        "mara": ("mara-2025-03-16", "above"),  # the half marathon in the bad weeks
+    }
+    for user, (entry, direction) in planted.items():
+        found = await commands.insights(analysed, user)
+        odd = found["results"]["cross_entry_analysis"]["processed_data"]["anomalies"]
+        assert (entry, direction) in [(day["entry"], day["direction"]) for day in odd]
+        assert len(odd) <= 2
+        told = [told["evidence"] for told in found["insights"] if "stands out" in told["text"]]
+        assert sorted(told) == sorted([day["entry"]] for day in odd)
 
 
 async def test_relations_have_weight_and_evolution(analysed: Database) -> None:
@@ -131,20 +139,37 @@ async def test_a_question_of_another_model_is_not_answered_with_nothing(
         await commands.search(db, ai, "work")
 
 
+async def test_entries_of_the_former_local_model_are_found_beside_new_ones(
+    db: Database, pipeline: Pipeline, ai: CountingAI
+) -> None:
+    rows = await write(db, *sample("mara")[:2])
+    for row in rows:
+        await pipeline.run_stage("vector_generation", row["id"])
+    former = await ai.embed(["a long run in the rain"])
+    await db.execute(
+        "UPDATE journal.embeddings SET model = %s, dimensions = 256, vector = %s::vector, terms = NULL "
+        "WHERE entry_id = %s AND kind = 'content'",
+        [former.model, str(former.vectors[0].tolist()), rows[0]["id"]],
+    )
+    hits = await commands.search(db, ai, "a long run in the rain")
+    assert {hit["external_id"] for hit in hits} == {row["external_id"] for row in rows}
+    assert hits[0]["external_id"] == rows[0]["external_id"]
+
+
 NEAREST = """
-SELECT entry_id FROM journal.embeddings WHERE kind = 'content' AND dimensions = 256 AND model = %s
-ORDER BY vector::vector(256) <=> %s::vector(256) LIMIT 10
+SELECT entry_id FROM journal.embeddings WHERE kind = 'content' AND dimensions = 384 AND model = %s
+ORDER BY vector::vector(384) <=> %s::vector(384) LIMIT 10
 """
 
 
 async def test_the_index_and_the_exact_way_agree(analysed: Database, ai: CountingAI) -> None:
-    asked = await ai.embed(["a happy day with the family"])
+    asked = await ai.embed(["a happy day with the family"], model=encoder.MODEL)
     vector = asked.vectors[0].tolist()
     async with analysed.transaction() as conn:
         for way in ("enable_seqscan", "enable_sort"):
             await conn.execute(f"SET LOCAL {way} = off")
         plan = await conn.execute(f"EXPLAIN {NEAREST}", [asked.model, str(vector)])
-        assert "embeddings_hnsw_256" in str(await plan.fetchall())
+        assert "embeddings_hnsw_384" in str(await plan.fetchall())
         indexed = await conn.execute(NEAREST, [asked.model, str(vector)])
         found = [row["entry_id"] for row in await indexed.fetchall()]
     exact = await analysed.journal.search(vector, asked.model)

@@ -107,15 +107,30 @@ def test_a_new_level_is_a_turning_point() -> None:
     assert "for the worse" in told[f"trend:turn:{(MONDAY + timedelta(days=30)).date()}"]["text"]
 
 
-def test_one_planted_day_is_the_only_odd_one() -> None:
-    counts = []
+@pytest.mark.parametrize("every", [1, 7, 10])
+def test_a_planted_day_is_found_and_hardly_another(every: int) -> None:
+    """Writers of every day, week and ten days: at most one day a year is told by chance."""
+    entries = 364 // every
+    hits = others = 0
     for seed in range(20):
-        moods = noise(seed)
-        moods[50] = -1.0 if moods[49] > -0.5 else 1.0
-        analysis, _ = found([moment(day, mood) for day, mood in enumerate(moods)])
-        counts.append([odd["entry"] for odd in analysis["anomalies"]])
-    assert sum("day 50" in odd for odd in counts) >= 16
-    assert sum(len(odd) for odd in counts) <= 2 * len(counts)
+        moods = noise(seed, entries)
+        moods[entries // 2] = -1.0
+        analysis, _ = found([moment(place * every, mood) for place, mood in enumerate(moods)])
+        odd = {one["entry"] for one in analysis["anomalies"]}
+        hits += f"day {entries // 2 * every}" in odd
+        others += len(odd - {f"day {entries // 2 * every}"})
+    assert hits >= 19
+    assert others <= 20
+
+
+def test_a_journal_of_good_and_bad_days_has_no_odd_ones() -> None:
+    """Where a third of the days is bad, a bad day is nothing odd."""
+    others = 0
+    for seed in range(20):
+        draw = random.Random(seed)
+        moods = [0.8 if draw.random() < 0.7 else -0.8 for _ in range(52)]
+        others += len(found([moment(7 * week, mood) for week, mood in enumerate(moods)])[0]["anomalies"])
+    assert others <= 10
 
 
 def test_noise_has_hardly_a_pattern() -> None:

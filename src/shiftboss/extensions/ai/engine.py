@@ -117,6 +117,11 @@ class AI(Client):
         return self._prompts
 
     @property
+    def embedding_provider(self) -> str:
+        """The provider of embeddings for which no other is requested."""
+        return self._settings.embedding_provider
+
+    @property
     def cache_use(self) -> CacheUse:
         """The cache hits and misses of this process."""
         return self._usage_buffer.total

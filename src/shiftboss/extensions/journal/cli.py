@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from datetime import datetime
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, ParamSpec
 
 import typer
 
@@ -23,14 +24,29 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Journals: import, analyse, search, insights and export.", add_completion=False)
 
+P = ParamSpec("P")
+
+
+def command(name: str | None = None) -> Callable[[Callable[P, Coroutine[Any, Any, None]]], None]:
+    """Register an asynchronous command."""
+
+    def register(act: Callable[P, Coroutine[Any, Any, None]]) -> None:
+        @app.command(name)
+        @wraps(act)
+        def run(*args: P.args, **kwargs: P.kwargs) -> None:
+            asyncio.run(act(*args, **kwargs))
+
+    return register
+
+
 Json = Annotated[bool, typer.Option("--json", help="print JSON")]
 User = Annotated[str | None, typer.Option("--user", "-u", help="only this writer")]
 Yes = Annotated[bool, typer.Option("--yes", help="do not ask for confirmation")]
 Wait = Annotated[bool, typer.Option("--wait", help="wait until the analysis has ended")]
 
 
-@app.command("import")
-def import_(
+@command("import")
+async def import_(
     paths: Annotated[
         list[Path], typer.Argument(help="JSON Lines, CSV, text or Markdown files, or folders of text")
     ],
@@ -42,10 +58,6 @@ def import_(
     json: Json = False,
 ) -> None:
     """Import entries. Invalid lines are reported by number and skipped."""
-    _run(_import(paths, user, process, wait, json))
-
-
-async def _import(paths: list[Path], user: str | None, process: bool, wait: bool, json: bool) -> None:
     from rich.progress import Progress
 
     from shiftboss.extensions.journal.commands import import_entries
@@ -76,8 +88,8 @@ async def _import(paths: list[Path], user: str | None, process: bool, wait: bool
             raise typer.Exit(1)
 
 
-@app.command()
-def process(
+@command()
+async def process(
     user: User = None,
     again: Annotated[
         list[str] | None,
@@ -87,10 +99,6 @@ def process(
     json: Json = False,
 ) -> None:
     """Enqueue the analysis of all entries that are not analysed yet."""
-    _run(_process(user, again or [], wait, json))
-
-
-async def _process(user: str | None, again: list[str], wait: bool, json: bool) -> None:
     from shiftboss.extensions.journal.commands import process
     from shiftboss.extensions.journal.follow import follow
 
@@ -104,17 +112,13 @@ async def _process(user: str | None, again: list[str], wait: bool, json: bool) -
             _fail_if(await follow(db, tasks, _console(stderr=True)))
 
 
-@app.command()
-def show(
+@command()
+async def show(
     entry: Annotated[str, typer.Argument(help="its id, or the id it came with")],
     user: User = None,
     json: Json = False,
 ) -> None:
     """Show an entry with all its results."""
-    _run(_show(entry, user, json))
-
-
-async def _show(entry: str, user: str | None, json: bool) -> None:
     from shiftboss.extensions.journal import commands
     from shiftboss.extensions.journal.view import show_entry
 
@@ -123,8 +127,8 @@ async def _show(entry: str, user: str | None, json: bool) -> None:
     _print_json(found) if json else show_entry(_console(), found)
 
 
-@app.command()
-def search(
+@command()
+async def search(
     query: Annotated[str, typer.Argument(help="the text to search for")],
     user: User = None,
     limit: Annotated[int, typer.Option("--limit", "-n", help="maximum number of entries")] = 10,
@@ -133,12 +137,6 @@ def search(
     json: Json = False,
 ) -> None:
     """Search entries by meaning, best first, with their scores."""
-    _run(_search(query, user, limit, since, until, json))
-
-
-async def _search(
-    query: str, user: str | None, limit: int, since: datetime | None, until: datetime | None, json: bool
-) -> None:
     from shiftboss.extensions.journal import commands
     from shiftboss.extensions.journal.view import show_hits
 
@@ -149,16 +147,12 @@ async def _search(
     _print_json(hits) if json else show_hits(_console(), hits)
 
 
-@app.command()
-def insights(
+@command()
+async def insights(
     user: Annotated[str, typer.Option("--user", "-u", help="the writer")],
     json: Json = False,
 ) -> None:
     """Show the findings about a writer: mood over time, people, places, themes and insights."""
-    _run(_insights(user, json))
-
-
-async def _insights(user: str, json: bool) -> None:
     from shiftboss.extensions.journal import commands
     from shiftboss.extensions.journal.view import show_insights
 
@@ -167,16 +161,12 @@ async def _insights(user: str, json: bool) -> None:
     _print_json(found) if json else show_insights(_console(), found)
 
 
-@app.command()
-def export(
+@command()
+async def export(
     output: Annotated[Path | None, typer.Argument(help="a file; default: standard output")] = None,
     user: User = None,
 ) -> None:
     """Write all entries with their results as JSON Lines, which `journal import` can read."""
-    _run(_export(output, user))
-
-
-async def _export(output: Path | None, user: str | None) -> None:
     import orjson
 
     from shiftboss.extensions.journal import commands
@@ -187,8 +177,8 @@ async def _export(output: Path | None, user: str | None) -> None:
                 file.write(orjson.dumps(entry) + b"\n")
 
 
-@app.command()
-def delete(
+@command()
+async def delete(
     entry: Annotated[str, typer.Argument(help="its id, or the id it came with")],
     user: User = None,
     yes: Yes = False,
@@ -196,10 +186,6 @@ def delete(
     """Delete an entry and all its results; the findings about its writer are computed again."""
     if not yes:
         confirm(f"Delete the entry {entry} and all its results?")
-    _run(_delete(entry, user))
-
-
-async def _delete(entry: str, user: str | None) -> None:
     from shiftboss.extensions.journal import commands
 
     async with _database() as db:
@@ -207,18 +193,14 @@ async def _delete(entry: str, user: str | None) -> None:
     typer.echo(f"deleted; {len(tasks)} tasks enqueued to update the findings about its writer")
 
 
-@app.command()
-def erase(
+@command()
+async def erase(
     user: Annotated[str, typer.Option("--user", "-u", help="the writer")],
     yes: Yes = False,
 ) -> None:
     """Delete a writer's whole journal: entries, results, people, places and insights."""
     if not yes:
         confirm(f"Delete the whole journal of {user}? Run `shiftboss journal export` first to keep a copy.")
-    _run(_erase(user))
-
-
-async def _erase(user: str) -> None:
     from shiftboss.extensions.journal import commands
 
     async with _database() as db:
@@ -237,13 +219,9 @@ def _sink(output: Path | None) -> BinaryIO:
         raise UsageError(f"cannot write to {output}: {error.strerror}", hint="choose another file") from None
 
 
-@app.command()
-def status(json: Json = False) -> None:
+@command()
+async def status(json: Json = False) -> None:
     """Count entries, results, people, places, concepts and insights per writer."""
-    _run(_status(json))
-
-
-async def _status(json: bool) -> None:
     from shiftboss.extensions.journal import commands
     from shiftboss.extensions.journal.view import show_status
 
@@ -252,21 +230,13 @@ async def _status(json: bool) -> None:
     _print_json(rows) if json else show_status(_console(), rows)
 
 
-@app.command()
-def demo() -> None:
+@command()
+async def demo() -> None:
     """Import a sample of three people's journals, wait for their analysis and show the findings."""
-    _run(_demo())
-
-
-async def _demo() -> None:
     from shiftboss.extensions.journal.demo import demo
 
     async with _database() as db, _ai(db) as ai:
         await demo(db, ai, _console())
-
-
-def _run(command: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(command)
 
 
 @asynccontextmanager

@@ -11,6 +11,7 @@ from uuid import UUID
 
 from shiftboss.db import Database
 from shiftboss.extensions.ai import AI
+from shiftboss.extensions.ai.providers.local import EMBEDDERS
 from shiftboss.extensions.ai.providers.local.terms import search_terms
 from shiftboss.extensions.journal import graph
 from shiftboss.extensions.journal.entry import Entry
@@ -18,6 +19,7 @@ from shiftboss.extensions.journal.parsing import Parsed
 from shiftboss.extensions.journal.pipeline import STEPS
 from shiftboss.extensions.journal.reading import Problem
 from shiftboss.extensions.journal.store import Journal
+from shiftboss.extensions.journal.vectors import embedding_model
 from shiftboss.model.errors import NotFound, UsageError
 
 BATCH = 500
@@ -155,19 +157,30 @@ async def search(
         )
     if not 1 <= limit <= 1000:
         raise UsageError(f"a limit of {limit} is out of range", hint="use 1 to 1000")
-    asked = await ai.embed([query])
-    found = await db.family(Journal).search(
-        asked.vectors[0].tolist(),
-        asked.model,
-        user=user,
-        limit=limit,
-        since=since,
-        until=until,
-        terms=search_terms(query),
-    )
-    if not found:
-        await _comparable(db, asked.model)
-    return [_hit(row) for row in found]
+    terms = search_terms(query)
+    found: list[dict[str, Any]] = []
+    for model in await _models(db, ai):
+        asked = await ai.embed([query], model=model)
+        found += await db.family(Journal).search(
+            asked.vectors[0].tolist(),
+            asked.model,
+            user=user,
+            limit=limit,
+            since=since,
+            until=until,
+            terms=terms,
+        )
+        if not found:
+            await _comparable(db, asked.model)
+    return [_hit(row) for row in sorted(found, key=lambda row: -row["similarity"])[:limit]]
+
+
+async def _models(db: Database, ai: AI) -> Sequence[str | None]:
+    """The models to embed a query with: of the local provider, all those that have embedded entries."""
+    if ai.embedding_provider != "local":
+        return [None]
+    known = await db.family(Journal).embedding_models()
+    return [model for model in EMBEDDERS if model in known] or [embedding_model(ai)]
 
 
 async def _comparable(db: Database, model: str) -> None:

@@ -5,27 +5,29 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any
 
 from shiftboss.extensions.journal.history import History, Moment
 from shiftboss.extensions.journal.progress import progress, streaks
 from shiftboss.extensions.journal.statistics import (
     confidence_of,
+    deviations,
     difference,
     least_confidence,
-    robust_z,
     segments,
     trend,
 )
 from shiftboss.extensions.journal.steps import Found
-from shiftboss.extensions.journal.temporal import TREND_LEAST, anomaly
+from shiftboss.extensions.journal.temporal import ANOMALY_LEAST, TREND_LEAST
 
 LEAST_ENTRIES = 3  # with and without a name, before its influence on the mood is computed
 MOST = 12
 ENOUGH = 20
 SHOWN = 20  # entries that a finding leads to, the latest ones
-ODD_RATE = 0.05  # expected share of false anomalies
+NEAR = 3  # entries before and after a day that it is compared with
+ODD_A_YEAR = 0.5  # days that may be told by chance in a year
+ODD_CHANCE = 0.03  # of one day at most, for those who write seldom
 LONGEST = 1000  # entries that are searched for stretches, since the search is quadratic
 
 
@@ -89,25 +91,35 @@ def _distinct(piece: Sequence[Moment], moments: Sequence[Moment]) -> float:
 
 
 def anomalies(moments: Sequence[Moment]) -> list[dict[str, Any]]:
-    """Days far from what was usual then, by the spread of the whole journal; the longer, the further."""
-    odds = [anomaly(moment, moments[:place]) for place, moment in enumerate(moments)]
-    judged = [pair for pair in zip(moments, odds, strict=True) if "usual_mood" in pair[1]]
-    gaps = [moment.mood - odd["usual_mood"] for moment, odd in judged]
-    scores = [robust_z(gap, gaps) for gap in gaps]
-    least = least_confidence([confidence_of(z) for z in scores], ODD_RATE)
+    """Days far from the entries around them, by the spread of all such differences; the furthest first.
+
+    How unlikely a day must be depends on how often the writer writes: one in two years is told by chance.
+    """
+    if len(moments) <= NEAR:
+        return []
+    gaps = [moment.mood - median(_around(moments, place)) for place, moment in enumerate(moments)]
+    years = (moments[-1].day - moments[0].day + 1) / 365
+    chance = min(ODD_CHANCE, ODD_A_YEAR * max(years, 1 / 12) / len(moments))
     found = [
         {
             "entry": moment.external_id,
             "date": moment.local_time.date().isoformat(),
             "mood": moment.mood,
             "emotion": moment.dominant_emotion,
+            "usual_mood": round(moment.mood - gap, 3),
+            "direction": "above" if gap > 0 else "below",
+            "robust_z": round(z, 2),
+            "confidence": round(confidence_of(z), 3),
         }
-        | odd
-        | {"robust_z": round(z, 2), "confidence": round(confidence_of(z), 3)}
-        for (moment, odd), z in zip(judged, scores, strict=True)
-        if odd["is_anomaly"] and confidence_of(z) >= least
+        for moment, gap, z in zip(moments, gaps, deviations(gaps), strict=True)
+        if abs(gap) >= ANOMALY_LEAST and 1 - confidence_of(z) <= chance
     ]
     return sorted(found, key=lambda odd: -abs(odd["robust_z"]))
+
+
+def _around(moments: Sequence[Moment], place: int) -> list[float]:
+    near = [*moments[max(0, place - NEAR) : place], *moments[place + 1 : place + 1 + NEAR]]
+    return [moment.mood for moment in near]
 
 
 def seasonality(moments: Sequence[Moment]) -> dict[str, Any]:

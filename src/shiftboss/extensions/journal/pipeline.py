@@ -39,8 +39,8 @@ ENTRY_STAGES = {stage.name: stage for stage in (STRUCTURING, ANALYSIS, VECTORS)}
 USER_STAGES = ("contextual_processing", "cross_entry_analysis", "insight_generation")
 STEP_STAGE = {step.name: stage for stage in ENTRY_STAGES.values() for step in stage.steps}
 STEPS = (*STEP_STAGE, "cross_reference_embedding", *CONTEXTS)  # every result of an entry, in order
-INDEXED = 256
-CROSS_ENTRY_VERSION = 1
+INDEXED = (256, 384)  # dimensions whose index a migration creates
+CROSS_ENTRY_VERSION = 2
 LONGEST_PAUSE = 2.0
 
 
@@ -207,7 +207,7 @@ class Pipeline:
     async def _index(self, fresh: Iterable[Result]) -> None:
         """Create an index for vectors with unusual dimensions before they are stored."""
         for result in fresh:
-            if result.task_type == "embedding_generation" and len(result.vector or ()) != INDEXED:
+            if result.task_type == "embedding_generation" and len(result.vector or ()) not in INDEXED:
                 await self._journal.index_dimensions(len(result.vector or ()))
 
     async def _store(self, found: Iterable[tuple[Entry | Moment, Result]]) -> int:

@@ -27,6 +27,22 @@ def robust_z(value: float, others: Sequence[float]) -> float:
     return (value - middle) / max(SPREAD_FLOOR, 1.4826 * deviation)
 
 
+def deviations(values: Sequence[float]) -> list[float]:
+    """Return for each value its distance from the mean of the others, in their standard deviations.
+
+    Each as a standard normal value. Few values give none: at least six are needed.
+    """
+    others, total, squares = len(values) - 1, sum(values), sum(value * value for value in values)
+    if others < 5:
+        return [0.0] * len(values)
+    found = []
+    for value in values:
+        mean = (total - value) / others
+        spread = max(0.0, squares - value * value - others * mean * mean) / (others - 1)
+        found.append(_normal((value - mean) / max(SPREAD_FLOOR, spread**0.5), others - 1))
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class Trend:
     slope: float  # per unit of x

@@ -11,6 +11,7 @@ from typing import Any
 from shiftboss.extensions.ai import AI
 from shiftboss.extensions.ai.errors import Malformed
 from shiftboss.extensions.ai.protocol import Embeddings
+from shiftboss.extensions.ai.providers.local import encoder
 from shiftboss.extensions.ai.providers.local.terms import search_terms
 from shiftboss.extensions.journal.entry import Entry
 from shiftboss.extensions.journal.steps import Found, Inputs, Make, Results, Stage, Step, inputs_of, is_done
@@ -23,14 +24,19 @@ MOST_INDEXED = 2000  # dimensions that pgvector can index
 
 
 def _select_text(entry: Entry, results: Results) -> Inputs:
-    normal, content = (results[name].processed_data for name in ("data_normalization", "content_extraction"))
-    words = [*normal["tags"], *content["key_phrases"], *filter(None, [normal["location"]])]
+    normal = results["data_normalization"].processed_data
+    words = [*normal["tags"], *filter(None, [normal["location"]])]
     text = results["multimodal_integration"].processed_data["full_text"]
     return {"text": text, "words": words, "terms": search_terms(text)}
 
 
+def embedding_model(ai: AI) -> str | None:
+    """The local provider's sentence encoder, or whatever another provider is configured to use."""
+    return encoder.MODEL if ai.embedding_provider == "local" else None
+
+
 async def embed(inputs: Inputs, ai: AI) -> Found:
-    """Embed the text together with its tags and key phrases."""
+    """Embed the text together with its tags and place."""
     [found] = (await _embed({"": inputs}, ai)).values()
     if isinstance(found, Exception):
         raise found
@@ -61,7 +67,8 @@ async def _embed(wanted: Mapping[str, Inputs], ai: AI) -> dict[str, Found | Exce
     if not wanted:
         return {}
     try:
-        made = await ai.embed([f"{one['text']}\n\n{', '.join(one['words'])}" for one in wanted.values()])
+        texts = [f"{one['text']}\n\n{', '.join(one['words'])}" for one in wanted.values()]
+        made = await ai.embed(texts, model=embedding_model(ai))
     except Exception as error:
         if len(wanted) == 1 or not getattr(error, "of_request", False):
             return dict.fromkeys(wanted, error)
@@ -161,7 +168,7 @@ VECTORS = Stage(
     "vector_generation",
     (
         (
-            Step("embedding_generation", _select_text, embed, paid=True),
+            Step("embedding_generation", _select_text, embed, version=2, paid=True),
             Step("context_vectorization", _select_context, vectorise_context),
         ),
         (Step("semantic_indexing", _select_index, index),),

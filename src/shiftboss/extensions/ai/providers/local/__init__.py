@@ -19,7 +19,7 @@ from shiftboss.extensions.ai.protocol import (
     Usage,
     estimate_tokens,
 )
-from shiftboss.extensions.ai.providers.local import embedder
+from shiftboss.extensions.ai.providers.local import embedder, encoder
 from shiftboss.extensions.ai.providers.local.extraction import extract_content
 from shiftboss.extensions.ai.providers.local.insight import generate_insights
 from shiftboss.extensions.ai.providers.local.moods import analyse_sentiment, detect_emotions
@@ -40,6 +40,8 @@ ANALYSERS: dict[str, Analyser] = {
     "classification": lambda text, given: classify(text, given.get("labels") or ()),
 }
 
+EMBEDDERS = {embedder.MODEL: embedder, encoder.MODEL: encoder}
+
 
 def register(task_type: str, analyser: Analyser) -> None:
     """Teach the local provider another template or task type; it returns what the schema accepts."""
@@ -47,10 +49,10 @@ def register(task_type: str, analyser: Analyser) -> None:
 
 
 class LocalProvider:
-    """Analysers by task type, and static embeddings. Free, deterministic, always there."""
+    """Analysers by task type, and two embedding models. Free, deterministic, always there."""
 
     name = "local"
-    model = "local-rules-1"
+    model = "local-rules-2"
     embedding_model = embedder.MODEL
     embedding_batch = 1024
     capabilities = frozenset({Capability.COMPLETION, Capability.EMBEDDING})
@@ -92,15 +94,17 @@ class LocalProvider:
         origin: Origin | None = None,
         dimensions: int | None = None,
     ) -> Embeddings:
-        if model not in (None, self.embedding_model):
-            raise Refused(self.name, f"no embedding model {model!r}", hint=f"it has {self.embedding_model}")
-        if dimensions is not None and dimensions > embedder.DIMENSIONS:
-            raise Refused(self.name, f"{model} has {embedder.DIMENSIONS} dimensions, not {dimensions}")
+        name = model or self.embedding_model
+        if name not in EMBEDDERS:
+            raise Refused(self.name, f"no embedding model {name!r}", hint=f"it has {', '.join(EMBEDDERS)}")
+        made = EMBEDDERS[name]
+        if dimensions is not None and dimensions > made.DIMENSIONS:
+            raise Refused(self.name, f"{name} has {made.DIMENSIONS} dimensions, not {dimensions}")
         started = time.perf_counter()
-        vectors = await asyncio.to_thread(embedder.embed, texts, dimensions or embedder.DIMENSIONS)
+        vectors = await asyncio.to_thread(made.embed, texts, dimensions or made.DIMENSIONS)
         self.latency.observe(time.perf_counter() - started)
         usage = Usage(prompt_tokens=sum(map(estimate_tokens, texts)))
-        return Embeddings(vectors, self.name, self.embedding_model, usage)
+        return Embeddings(vectors, self.name, name, usage)
 
     async def close(self) -> None:
         return None

@@ -13,21 +13,19 @@ import numpy as np
 
 from shiftboss.extensions.ai.protocol import Vectors
 from shiftboss.extensions.ai.providers.local import encoder
-from shiftboss.extensions.ai.providers.local.gloss import gloss
 from shiftboss.extensions.ai.providers.local.labels import label_set
 from shiftboss.extensions.ai.providers.local.text import Text
 from shiftboss.extensions.ai.providers.local.vader import polarities
 
 FAMILIES = ("emotions", "themes")
 CUE_WEIGHT, MOST_CUES = 0.15, 2
-WINDOW = 60  # words: the models were fitted to texts of about this length
 KEPT = 2048  # texts; sentiment, emotion and theme of an entry are asked for one after the other
 
 
 def features(texts: Sequence[str]) -> Vectors:
     """One row per English text: its vector, VADER's findings, the described labels' cue words, and 1."""
     cues = [np.minimum(label_set(family).cue_counts(texts), MOST_CUES) for family in FAMILIES]
-    columns = [encoder.embed(texts), polarities(texts), *(CUE_WEIGHT * found for found in cues)]
+    columns = [encoder.encode(texts), polarities(texts), *(CUE_WEIGHT * found for found in cues)]
     return np.concatenate([*columns, np.ones((len(texts), 1))], axis=1).astype(np.float32)
 
 
@@ -57,17 +55,7 @@ def shares(task: str, texts: Sequence[str]) -> Vectors:
 
 def judge(task: str, text: Text) -> dict[str, float]:
     """The share of each name in the whole text; parts of a long one count by their length."""
-    parts = [gloss(part, text.tongue) for part in windows(text)]
+    parts = encoder.windows(text)
     lengths = np.asarray([len(part) for part in parts], dtype=np.float32)
     mixed = lengths / lengths.sum() @ shares(task, parts)
     return dict(zip(names(task), map(float, mixed), strict=True))
-
-
-def windows(text: Text) -> list[str]:
-    """Runs of whole sentences, each of about `WINDOW` words."""
-    parts: list[list[str]] = [[]]
-    for sentence in text.sentences:
-        if parts[-1] and len(" ".join([*parts[-1], sentence]).split()) > WINDOW:
-            parts.append([])
-        parts[-1].append(sentence)
-    return [" ".join(part) for part in parts]

@@ -179,7 +179,8 @@ def _genitive(name: str, words: Lexicon) -> str:
 def _type_of(name: str, before: str, after: str, words: Lexicon, *, joined: bool) -> tuple[str, float] | None:
     first, opening = name.split()[0], not before.strip(OPENERS)
     verb = bool(PERSON_VERB.match(after))
-    never = first.lower() in not_names() or first.lower() in words.words("kin")
+    shouted = name.isupper() and len(name) > 3  # "NEVER AGAIN" names nobody
+    never = shouted or first.lower() in not_names() or first.lower() in words.words("kin")
     if len(name) < 2 or never or (opening and first.lower() in ordinary() and not verb):
         return None
     person, place = first in first_names(), name in places() or PLACE_TAIL.search(name) is not None

@@ -41,8 +41,22 @@ def _words(language: str) -> Mapping[str, str]:
             english, *others = line.split("|")
             for form in others[column - 1].split():
                 found.setdefault(form, english)
-                stems.setdefault(_stem(language, form), english)
+                if "_" not in form:
+                    stems.setdefault(_stem(language, form), english)
     return stems | found
+
+
+@cache
+def _reader(language: str) -> tuple[re.Pattern[str], list[str]]:
+    """A pattern of the idioms, each a group, and of any word; and the English of each idiom.
+
+    In the word list, `_` stands for a space of an idiom and `*` for any ending.
+    """
+    idioms = [(form, english) for form, english in _words(language).items() if "_" in form]
+    idioms.sort(key=lambda idiom: -len(idiom[0]))
+    forms = [re.escape(form).replace(r"\*", r"\w*").replace("_", r"\s+") for form, _ in idioms]
+    pattern = "|".join([*(rf"\b({form})\b" for form in forms), WORD.pattern])
+    return re.compile(pattern, re.IGNORECASE), [english for _, english in idioms]
 
 
 def _word(language: str, word: str) -> str:
@@ -76,4 +90,7 @@ def gloss(text: str, language: str) -> str:
     """The text with each word in English; unchanged where the language has no word list."""
     if language not in LANGUAGES:
         return text
-    return WORD.sub(lambda match: _word(language, match.group()), text)
+    pattern, idioms = _reader(language)
+    return pattern.sub(
+        lambda match: idioms[match.lastindex - 1] if match.lastindex else _word(language, match.group()), text
+    )

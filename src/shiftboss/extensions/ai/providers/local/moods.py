@@ -26,11 +26,15 @@ def emotion_profile(text: Text) -> tuple[dict[str, float], float]:
 
 
 def overall(text: Text) -> tuple[float, float]:
-    """Score -1–1, within the neutral band where neutral is likeliest, and the strength of the words, 0–1."""
+    """Score -1–1, within the neutral band where neutral is likeliest, and the strength of the words, 0–1.
+
+    The square roots leave room at the ends, where the shares of strong feelings crowd.
+    """
     if not text.sentences:
         return 0.0, 0.0
     shares = classifier.judge("sentiment", text)
-    lean = shares["positive"] - shares["negative"]
+    good, bad = shares["positive"] ** 0.5, shares["negative"] ** 0.5
+    lean = (good - bad) / (good + bad)
     if shares["neutral"] >= max(shares["positive"], shares["negative"]):
         lean *= 0.9 * NEUTRAL_BAND
     else:

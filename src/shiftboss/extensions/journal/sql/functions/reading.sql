@@ -29,10 +29,11 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     ORDER BY e.written_at, e.external_id;
 $$;
 
--- The entries most similar to a query, best first. Without terms, similarity is the cosine. With terms, it is 0.4 times the
--- cosine plus 0.6 times the share of the terms that the entry contains, where rare terms weigh more. If the filter leaves at most
--- 10,000 entries, all of them are compared, which is exact and faster than an index scan that discards most rows. Otherwise the
--- HNSW index selects the candidates, and a higher p_ef_search improves recall at the cost of speed.
+-- The entries most similar to a query, best first. Without terms, similarity is the cosine. With terms, it is ten parts cosine,
+-- three parts the share of the terms that the entry contains, where rare terms weigh more, and two parts the same language (a
+-- term that begins with "#"). If the filter leaves at most 10,000 entries, all of them are compared, which is exact and faster
+-- than an index scan that discards most rows. Otherwise the HNSW index selects the candidates, and a higher p_ef_search improves
+-- recall at the cost of speed.
 DROP FUNCTION IF EXISTS journal.search(public.vector, text, text, integer, timestamptz, timestamptz, integer);
 CREATE OR REPLACE FUNCTION journal.search(
     p_query public.vector, p_model text, p_user text DEFAULT NULL, p_limit integer DEFAULT 10,
@@ -63,16 +64,19 @@ BEGIN
             JOIN journal.entries e ON e.id = m.entry_id
             WHERE m.kind = 'content' AND m.dimensions = %1$s AND m.model = $2 AND %3$s %4$s
         ), hits AS (
-            SELECT n.id, t.term FROM near n CROSS JOIN unnest(n.terms) AS t(term) WHERE t.term = ANY ($7)
+            SELECT n.id, t.term FROM near n CROSS JOIN unnest(n.terms) AS t(term)
+            WHERE t.term = ANY ($7) AND t.term NOT LIKE '#%%'
         ), asked AS (
             SELECT a.term, ln(1 + (SELECT count(*) FROM near) / (0.5 + count(h.id))) AS weight
-            FROM unnest($7) AS a(term) LEFT JOIN hits h ON h.term = a.term GROUP BY a.term
+            FROM unnest($7) AS a(term) LEFT JOIN hits h ON h.term = a.term
+            WHERE a.term NOT LIKE '#%%' GROUP BY a.term
         ), shared AS (
             SELECT h.id, sum(a.weight) / (SELECT sum(w.weight) FROM asked w) AS share
             FROM hits h JOIN asked a ON a.term = h.term GROUP BY h.id
         )
         SELECT n.id, n.user_id, n.external_id, n.written_at, n.timezone,
-               CASE WHEN $7 IS NULL THEN n.cosine ELSE 0.4 * n.cosine + 0.6 * coalesce(s.share, 0) END,
+               CASE WHEN $7 IS NULL THEN n.cosine ELSE (10 * n.cosine + 3 * coalesce(s.share, 0)
+                    + 2 * coalesce((n.terms && (SELECT array_agg(l) FROM unnest($7) l WHERE l LIKE '#%%'))::int, 0)) / 15 END,
                CASE WHEN length(n.content) > 160  -- end at a word
                     THEN regexp_replace(left(n.content, 160), '\s+\S*$', '') || ' …' ELSE n.content END
         FROM near n LEFT JOIN shared s ON s.id = n.id
