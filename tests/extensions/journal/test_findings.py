@@ -37,7 +37,7 @@ async def test_seasons_and_places(analysed: Database) -> None:
     places = {place["name"]: place for place in analysis["influences"]["places"]}
     assert places["Alster"]["lift"] > 0.2
     texts = " ".join(told["text"] for told in found["insights"])
-    assert "Your winter is darker" in texts
+    assert "Your summer is brighter" in texts
     assert "Alster" in texts
 
 

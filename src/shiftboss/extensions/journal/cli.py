@@ -103,7 +103,7 @@ async def process(
     from shiftboss.extensions.journal.follow import follow
 
     async with _database() as db:
-        tasks = await process(db, user, again=again)
+        tasks = await process(db, user, again=again or [])
         if json:
             _print_json({"tasks": [str(task) for task in tasks]})
         else:

@@ -5,6 +5,7 @@ bench/journal_model.py fits them. All of them read English: other languages are 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from functools import cache, lru_cache
 from importlib.resources import files
@@ -29,6 +30,9 @@ def features(texts: Sequence[str]) -> Vectors:
     return np.concatenate([*columns, np.ones((len(texts), 1))], axis=1).astype(np.float32)
 
 
+_one_at_a_time = threading.Lock()  # the tasks of an entry run together: the first makes the row for all
+
+
 @lru_cache(maxsize=KEPT)
 def _row(text: str) -> Vectors:
     return np.asarray(features([text])[0])
@@ -48,7 +52,9 @@ def names(task: str) -> list[str]:
 
 def shares(task: str, texts: Sequence[str]) -> Vectors:
     """One row per English text, one column per name of the task; a row adds up to 1."""
-    scores = np.stack([_row(text) for text in texts]) @ _models()[task][1]
+    with _one_at_a_time:
+        rows = [_row(text) for text in texts]
+    scores = np.stack(rows) @ _models()[task][1]
     powers = np.exp(scores - scores.max(axis=1, keepdims=True))
     return np.asarray(powers / powers.sum(axis=1, keepdims=True), dtype=np.float32)
 
