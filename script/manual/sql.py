@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,8 @@ DEFINED = re.compile(
     r"(.*?)(?=\bAS\b\s|\bLANGUAGE\b|\Z)",
     re.MULTILINE | re.DOTALL,
 )
+#: The columns of each view: tests/docs/test_views.py compares them with a database.
+COLUMNS = json.loads((Path(__file__).parent / "views.json").read_text(encoding="utf-8"))
 RECORD = re.compile(r"jsonb_to_record\(o\.task\) AS t \((.*?)\)\n", re.DOTALL)
 
 
@@ -98,4 +101,5 @@ def _family(title: str, found: list[Defined]) -> list[str]:
             if one.about
             else []
         )
+        lines += [f"Columns: {COLUMNS[one.name]}.", ""] if one.kind == "view" else []
     return lines
