@@ -244,9 +244,7 @@ async def main(port: int | None) -> None:
     async with provider(data_dir) as served:
         settings = Settings.load()
         workers = max(2, min(os.cpu_count() or 1, 4))
-        settings = settings.changed("supervisor.queues", {ALL: workers}, "the demo")
-        if port is not None:
-            settings = settings.changed("admin.port", port, "--port")
+        settings = settings.changed("supervisor", queues={ALL: workers}).changed("admin", port=port)
         where = "PostgreSQL at SHIFTBOSS_DATABASE_URL" if settings.database.url else "embedded PostgreSQL"
         say("starting", where)
         async with await Database.open(data_dir=settings.data_dir) as db:
@@ -301,3 +299,6 @@ except ShiftbossError as error:
     if error.hint:
         say("hint", error.hint)
     sys.exit(1)
+except Exception as error:
+    say("error", f"{error!r}; details: {os.environ['SHIFTBOSS_DATA_DIR']}/demo.log")
+    raise
