@@ -276,6 +276,7 @@ def memory(address: str, process: psutil.Process, requests: int, example: dict[s
         for n in range(requests):
             if n % (requests // 10) == 0:
                 found.append(round(process.memory_info().rss / 1e6))
+                print(f"{n} requests: {found[-1]} MB", file=sys.stderr, flush=True)
             client.get(REQUESTED[n % len(REQUESTED)].format(n=n, **example)).raise_for_status()
     return [*found, round(process.memory_info().rss / 1e6)]
 

@@ -6,8 +6,8 @@ import getpass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from shiftboss.extensions.admin.service import Web
 from shiftboss.extensions.admin.settings import AdminSettings
-from shiftboss.extensions.admin.web import Web
 from shiftboss.lifecycle.ports import is_free
 from shiftboss.model.access import Principal, Role
 from shiftboss.model.errors import UsageError

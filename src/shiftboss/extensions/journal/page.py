@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from shiftboss.extensions.admin.page.charts import Line, chart
 from shiftboss.extensions.admin.page.forms import Form
-from shiftboss.extensions.admin.page.search import answered
-from shiftboss.extensions.admin.page.site import Answer, Context, Page, Visit
+from shiftboss.extensions.admin.page.site import Answer, Context, Page, Visit, answered
 from shiftboss.extensions.admin.page.words import count
 from shiftboss.extensions.ai.shared import SharedAI
 from shiftboss.extensions.journal.commands import Imported, search, show

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from shiftboss.extensions.admin.page.forms import Form
-from shiftboss.extensions.admin.page.search import answered
-from shiftboss.extensions.admin.page.site import Act, Context, Page, Visit
+from shiftboss.extensions.admin.page.site import Act, Context, Page, Visit, answered
 from shiftboss.extensions.admin.page.words import count
 from shiftboss.extensions.ai.shared import SharedAI
 from shiftboss.extensions.vectorizer.operations import VectorizerOperations

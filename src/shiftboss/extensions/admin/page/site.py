@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from shiftboss.model.access import Principal, Role
+from shiftboss.model.errors import ShiftbossError
 
 if TYPE_CHECKING:
     from shiftboss.extensions.admin.backend import Backend
@@ -168,3 +169,14 @@ class Site:
             return page.parent or page.path
         inside = (one.path for one in self if one.label and page.path.startswith(f"{one.path}/"))
         return max(inside, key=len, default="/")
+
+
+async def answered(visit: Visit, find: Callable[[str], Awaitable[list[dict[str, Any]]]]) -> Context:
+    """Search for the question in the address. Refreshes of an open page do not search again."""
+    question = visit.wanted("q")
+    if question is None or visit.live:
+        return {"question": question, "hits": None, "trouble": None}
+    try:
+        return {"question": question, "hits": await find(question), "trouble": None}
+    except ShiftbossError as error:
+        return {"question": question, "hits": None, "trouble": error}

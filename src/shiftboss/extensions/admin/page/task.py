@@ -7,13 +7,14 @@ from typing import Any
 
 import orjson
 
+from shiftboss.extensions.admin.backend import HIDDEN
 from shiftboss.extensions.admin.page.approvals import answer, questions
 from shiftboss.extensions.admin.page.forms import Form
 from shiftboss.extensions.admin.page.graph import graph
 from shiftboss.extensions.admin.page.newtask import arguments, enqueue
 from shiftboss.extensions.admin.page.site import Answer, Context, Page, Visit
 from shiftboss.extensions.admin.page.story import SHOWN_LOGS, emitted, logged, stories, timeline
-from shiftboss.extensions.admin.page.tasks import HIDDEN, cancel_one, parse_id, retry_one
+from shiftboss.extensions.admin.page.tasks import cancel_one, parse_id, retry_one
 from shiftboss.model.codec import Sealed
 from shiftboss.model.errors import NotFound
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from urllib.parse import urlencode
 from uuid import UUID
@@ -9,9 +10,10 @@ from uuid import UUID
 from shiftboss.db.insights import TaskFilter
 from shiftboss.db.insights.rows import ListedTask
 from shiftboss.db.insights.tasklist import STRETCH
+from shiftboss.extensions.admin.backend import HIDDEN
 from shiftboss.extensions.admin.page import newtask
 from shiftboss.extensions.admin.page.forms import Form
-from shiftboss.extensions.admin.page.site import Context, Page, Visit
+from shiftboss.extensions.admin.page.site import Act, Context, Page, Visit
 from shiftboss.extensions.admin.page.words import count
 from shiftboss.model.errors import NotFound, UsageError
 
@@ -25,7 +27,7 @@ NAMES = {
     "until": "to", "text": "text",
 }  # fmt: skip
 SHOWN = 50
-HIDDEN = "(hidden)"
+Change = Callable[[Visit, list[UUID]], Awaitable[str]]
 
 
 async def view(visit: Visit) -> Context:
@@ -121,20 +123,15 @@ async def cancel_one(visit: Visit, form: Form) -> str:
     return "The task is cancelled, or will stop soon if it is running"
 
 
-async def _retry_all(visit: Visit, form: Form) -> str:
-    return await _retry(visit, await visit.admin.commands.matching(visit.who, _filter(visit)))
+def _bulk(change: Change, *, selected: bool) -> Act:
+    """Return an action on the selected tasks, or on all that match the filter."""
 
+    async def act(visit: Visit, form: Form) -> str:
+        if selected:
+            return await change(visit, _selected(form))
+        return await change(visit, await visit.admin.commands.matching(visit.who, _filter(visit)))
 
-async def _cancel_all(visit: Visit, form: Form) -> str:
-    return await _cancel(visit, await visit.admin.commands.matching(visit.who, _filter(visit)))
-
-
-async def _retry_selected(visit: Visit, form: Form) -> str:
-    return await _retry(visit, _selected(form))
-
-
-async def _cancel_selected(visit: Visit, form: Form) -> str:
-    return await _cancel(visit, _selected(form))
+    return act
 
 
 async def _retry_group(visit: Visit, form: Form) -> str:
@@ -175,10 +172,10 @@ PAGES = (
         acts={
             "retry-task": retry_one,
             "cancel-task": cancel_one,
-            "retry-all": _retry_all,
-            "cancel-all": _cancel_all,
-            "retry-selected": _retry_selected,
-            "cancel-selected": _cancel_selected,
+            "retry-all": _bulk(_retry, selected=False),
+            "cancel-all": _bulk(_cancel, selected=False),
+            "retry-selected": _bulk(_retry, selected=True),
+            "cancel-selected": _bulk(_cancel, selected=True),
             "retry-group": _retry_group,
             "create": newtask.create,
         },
