@@ -1,6 +1,6 @@
 """Mutants of the queue and the worker, one after the other; each is to be noticed by a test.
 
-python -m bench.mutants check                   # every test passes without a mutant
+python -m bench.mutants check                   # what each test takes and reaches without a mutant
 python -m bench.mutants run --seconds 3600      # goes on where the last call stopped
 python -m bench.mutants run --slice 0/2         # every second one, for two at a time
 python -m bench.mutants run --only 1f2e3d4c     # again, after a test was added
@@ -21,11 +21,12 @@ from pathlib import Path
 from typing import Any
 
 from bench.mutants import report
-from bench.mutants.runner import FAILED, ROOT, Bench, bench
+from bench.mutants.runner import ROOT, Bench, bench
 from bench.mutants.sites import Site
-from bench.mutants.targets import QUEUE, QUEUE_MORE, WORK, WORK_MORE, drawn, shares
+from bench.mutants.targets import TESTS, Cover, drawn, shares, stages
 
 RESULTS = ROOT / "bench/results/mutants.jsonl"
+COVER = ROOT / ".pytest_cache/mutants.json"
 SHOWN = ("verdict", "seconds", "target", "function", "line", "kind", "old", "by")
 
 
@@ -40,9 +41,7 @@ def main() -> None:
         "--quick", action="store_true", help="the quick tests only; a later call does the others"
     )
     words.add_argument("--only", nargs="*", help="ids of mutants to run again, whatever was found before")
-    words.add_argument(
-        "--tests", nargs="*", help="with --only: these files, to see whether new tests notice it"
-    )
+    words.add_argument("--tests", nargs="*", help="these files only: of a check, or with --only")
     words.add_argument("--results", type=Path, default=RESULTS)
     given = words.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # the server ends as well
@@ -56,20 +55,20 @@ def main() -> None:
 
 
 def check(given: argparse.Namespace) -> None:
-    """Tests that fail without a mutant would kill every mutant."""
+    """Tests that fail without a mutant would kill every mutant: only those that pass now are used."""
     with bench() as here:
-        here.template(changed=False)
-        for files in (QUEUE, QUEUE_MORE, WORK, WORK_MORE):
-            code, said = here.pytest(files)
-            print(said.strip().rpartition("\n")[2], flush=True)
-            if code != 0:
-                raise SystemExit(f"these fail without a mutant: {FAILED.findall(said)}")
+        found = here.cover(given.tests or TESTS)
+    COVER.parent.mkdir(exist_ok=True)
+    before = json.loads(COVER.read_text()) if given.tests and COVER.exists() else {}
+    COVER.write_text(json.dumps(before | found))
+    print(f"{len(found)} tests, {sum(one['seconds'] for one in found.values()):.0f} seconds")
 
 
 def run(given: argparse.Namespace) -> None:
     """The targets take turns, so that a run that is cut short has looked at all of them."""
     part, parts = map(int, given.slice.split("/"))
     deadline = time.monotonic() + given.seconds
+    cover = json.loads(COVER.read_text())
     with bench() as here:
         queues = []
         for target, sites in drawn(here.tree, given.seed).items():
@@ -78,13 +77,15 @@ def run(given: argparse.Namespace) -> None:
             share = wanted // parts + (part < wanted % parts)
             if given.only:
                 mine, share = [site for site in sites if site.id in given.only], len(sites)
-            queues.append(work(here, mine, share, given))
+            queues.append(work(here, mine, share, given, cover))
         for _ in chain.from_iterable(zip_longest(*queues)):
             if time.monotonic() > deadline:
                 return
 
 
-def work(here: Bench, sites: list[Site], share: int, given: argparse.Namespace) -> Iterator[None]:
+def work(
+    here: Bench, sites: list[Site], share: int, given: argparse.Namespace, cover: Cover
+) -> Iterator[None]:
     """Judge `share` of these, one at a time; those that do not compile make room for others."""
     done = 0
     for site in sites:
@@ -93,8 +94,7 @@ def work(here: Bench, sites: list[Site], share: int, given: argparse.Namespace) 
         before = None if given.only else known(given.results).get(site.id)
         found = before or {}
         if before is None or (before["verdict"] == "unnoticed" and not given.quick):
-            groups = slice(0, 1) if given.quick else slice(0 if before is None else 1, None)
-            found = here.judge(site, groups, given.tests)
+            found = here.judge(site, groups(site, given, cover))
             if found["verdict"] == "unnoticed" and not given.quick:
                 found["verdict"] = "survived"
             if not given.tests or found["verdict"] == "killed":
@@ -103,6 +103,19 @@ def work(here: Bench, sites: list[Site], share: int, given: argparse.Namespace) 
         if found["verdict"] != "stillborn":
             done += 1
             yield
+
+
+def groups(site: Site, given: argparse.Namespace, cover: Cover) -> list[list[str]]:
+    """The groups of tests that are to run now, those that killed mutants of this function first."""
+    killers = [
+        found["by"]
+        for found in known(given.results).values()
+        if found["verdict"] == "killed" and (found["file"], found["function"]) == (site.file, site.function)
+    ]
+    found = stages(site, cover, killers)
+    if given.tests:
+        found = [[name for name in names if name.startswith(tuple(given.tests))] for names in found]
+    return found[:1] if given.quick else found
 
 
 def known(results: Path) -> dict[str, dict[str, Any]]:

@@ -13,61 +13,70 @@ REASONS = Path(__file__).with_name("reasons.toml")
 HEAD = """# Mutants
 
 `python -m bench.mutants run` makes one small change at a time to the SQL of the queue or the core of the
-worker (a comparison, a condition, a status, a lock, a sum, a removed statement), runs the tests, and records
-whether one of them fails. A failure counts only if it is repeatable. A seed selects the changes at random.
-Fast tests run first, the others only for what the fast ones miss.
+worker (a comparison, a condition, a status, a lock, a sum, a removed statement), runs the tests that reach
+the changed function, and records whether one of them fails. A failure counts only if the test fails twice
+in a row. A seed selects the changes at random; changes that PostgreSQL or Python cannot parse are replaced
+by the next ones. A test that hangs counts as a failure. Lines and ids refer to the code at the time of the
+run.
+
+The first pass over these 200 mutants found gaps, and tests were written for them. The rate below describes
+these mutants. A new seed finds mutants that the tests miss: run it with `--seed 27` to look for more gaps.
 
 """
+EQUIVALENT = "Equivalent"
+LEFT = ("survived", "unnoticed")
 
 
 def write(found: list[dict[str, Any]], shares: dict[str, int]) -> None:
     """Write the page from what is known so far."""
     reasons = tomllib.loads(REASONS.read_text()) if REASONS.exists() else {}
     judged = [one for one in found if one["verdict"] != "stillborn"]
-    PAGE.write_text(HEAD + table(judged, shares) + survivors(judged, reasons))
+    PAGE.write_text(HEAD + table(judged, shares, reasons) + survivors(judged, reasons))
     print(f"{PAGE.relative_to(ROOT)}: {len(judged)} of {sum(shares.values())} mutants")
 
 
-def table(judged: list[dict[str, Any]], shares: dict[str, int]) -> str:
+def table(judged: list[dict[str, Any]], shares: dict[str, int], reasons: dict[str, str]) -> str:
     lines = [
-        "| target | drawn | tried | noticed | survived | missed by the fast tests, others not run |",
+        "| target | drawn | tried | noticed | survived | of these equivalent |",
         "|---|---|---|---|---|---|",
     ]
     total: Counter[str] = Counter()
     for target, drawn in shares.items():
-        count = Counter(one["verdict"] for one in judged if one["target"] == target)
+        mine = [one for one in judged if one["target"] == target]
+        count = Counter(one["verdict"] for one in mine)
         row = {
             "drawn": drawn,
             "tried": count.total(),
             "noticed": count["killed"] + count["timeout"],
-            "survived": count["survived"],
-            "open": count["unnoticed"],
+            "survived": count["survived"] + count["unnoticed"],
+            "equivalent": sum(one["verdict"] in LEFT and equivalent(one, reasons) for one in mine),
         }
         total.update(row)
         lines.append(f"| {target} | {' | '.join(map(str, row.values()))} |")
     lines.append(f"| **all** | {' | '.join(str(total[name]) for name in row)} |")
+    real = total["tried"] - total["equivalent"]
+    seen, tried, same = total["noticed"], total["tried"], total["equivalent"]
     told = f"""
-{total["tried"]} of {total["drawn"]} mutants were tried so far: {total["noticed"]} were noticed,
-{total["survived"]} survived all tests, and {total["open"]} are open, because the fast tests missed them and
-the others have not run yet. The goal, 90 % noticed, is not proven until the open ones are decided and the
-others are tried.
+{seen} of {tried} mutants were noticed: **{seen / tried:.1%}**. Without the {same} that change nothing
+that a caller can observe, {seen} of {real}: **{seen / real:.1%}**.
 """
     return "\n".join(lines) + "\n" + told
 
 
+def equivalent(one: dict[str, Any], reasons: dict[str, str]) -> bool:
+    return reasons.get(one["id"], "").startswith(EQUIVALENT)
+
+
 def survivors(judged: list[dict[str, Any]], reasons: dict[str, str]) -> str:
-    left = [one for one in judged if one["verdict"] in ("survived", "unnoticed")]
-    lines = [
-        "\n## Not noticed\n",
-        "| mutant | where | change | verdict | what is known |",
-        "|---|---|---|---|---|",
-    ]
+    left = [one for one in judged if one["verdict"] in LEFT]
+    lines = ["\n## Survivors\n", "| mutant | where | change | why |", "|---|---|---|---|"]
     for one in sorted(left, key=lambda one: (one["target"], one["function"], one["line"])):
         old, new = (shown(one[side]) for side in ("old", "new"))
         where = f"`{one['function']}`, {Path(one['file']).name}:{one['line']}"
-        verdict = "survived" if one["verdict"] == "survived" else "open"
         reason = reasons.get(one["id"], "not looked at yet")
-        lines.append(f"| {one['id']} | {where} | `{old}` → `{new}` | {verdict} | {reason} |")
+        if one["verdict"] == "unnoticed" and not equivalent(one, reasons):
+            reason = f"Open, the slower tests have not run. {reason}"
+        lines.append(f"| {one['id']} | {where} | `{old}` → `{new}` | {reason} |")
     return "\n".join(lines) + "\n"
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from bench.mutants import python_sites, sql_sites
 from bench.mutants.sites import Site
@@ -24,80 +25,63 @@ TARGETS: dict[str, list[tuple[str, set[str] | None]]] = {
     "outbox": [(f"{WORKER}/outbox.py", None)],
     "heart": [(f"{WORKER}/heart.py", None)],
 }
-QUEUE = [
-    f"tests/{name}.py"
-    for name in (
-        "queue/test_small_rules",
-        "queue/test_queue",
-        "queue/test_rules",
-        "queue/test_blame",
-        "queue/test_durable_sql",
-        "queue/test_lease_numbers",
-        "queue/test_edges",
-    )
+TESTS = [
+    *(
+        f"tests/queue/test_{name}.py"
+        for name in (
+            *("small_rules", "queue", "rules", "blame", "durable_sql", "lease_numbers", "edges", "fairness"),
+            *("sessions", "locks", "contract", "plain_sql", "errors", "property", "storm", "history"),
+            *("isolation", "lanes", "claim_rules", "end_rules", "rescue_rules", "enqueue_rules"),
+        )
+    ),
+    *(
+        f"tests/worker/test_{name}.py"
+        for name in (
+            *("small_rules", "runtime", "delivery", "abandoned", "bad_input", "steps", "suspended", "waits"),
+            *("outage", "hooks", "streams", "enough", "children", "logs", "versions", "same_name", "kills"),
+            *("sleeper", "process", "attached", "approvals", "executor", "outbox", "heart"),
+        )
+    ),
+    *(
+        f"tests/app/test_{name}.py"
+        for name in ("limits", "graphs", "unique", "retries", "terms", "around", "batches", "app")
+    ),
+    "tests/db/test_lease.py",
 ]
-QUEUE_MORE = [
-    f"tests/{name}.py"
-    for name in (
-        "app/test_limits",
-        "app/test_graphs",
-        "app/test_unique",
-        "app/test_retries",
-        "app/test_terms",
-        "queue/test_fairness",
-        "queue/test_sessions",
-        "queue/test_locks",
-        "queue/test_contract",
-        "queue/test_plain_sql",
-        "queue/test_errors",
-        "db/test_lease",
-        "queue/test_property",
-        "queue/test_storm",
-        "queue/test_history",
-        "worker/test_runtime",
-        "worker/test_waits",
-        "worker/test_suspended",
-        "queue/test_isolation",
-    )
-]
-WORK = [
-    f"tests/{name}.py"
-    for name in (
-        "worker/test_small_rules",
-        "worker/test_runtime",
-        "worker/test_delivery",
-        "worker/test_abandoned",
-        "worker/test_bad_input",
-        "worker/test_steps",
-    )
-]
-WORK_MORE = [
-    f"tests/{name}.py"
-    for name in (
-        "worker/test_suspended",
-        "worker/test_waits",
-        "worker/test_outage",
-        "worker/test_hooks",
-        "app/test_around",
-        "app/test_batches",
-        "app/test_retries",
-        "worker/test_streams",
-        "worker/test_enough",
-        "worker/test_children",
-        "worker/test_logs",
-        "worker/test_versions",
-        "worker/test_same_name",
-        "worker/test_kills",
-        "worker/test_sleeper",
-        "app/test_app",
-        "worker/test_process",
-    )
-]
+#: A migration calls the one, and PostgreSQL inlines some calls of the other: any test may notice.
+ANYWHERE = ("guard_tasks", "backoff")
+#: Seconds of tests in the first group, by what each took when nothing was changed.
+QUICK = 25.0
+Cover = dict[str, dict[str, Any]]
 
 
-def stages(site: Site) -> list[list[str]]:
-    """Groups of test files, the quick ones first."""
-    return [QUEUE, QUEUE_MORE] if site.file.endswith(".sql") else [WORK, WORK_MORE]
+def stages(site: Site, cover: Cover, killers: Sequence[str] = ()) -> list[list[str]]:
+    """The tests that reach this place in two groups, the quick and narrow ones first.
+
+    Tests that killed another mutant of the same function go before all others.
+    """
+    first = [name for name in dict.fromkeys(killers) if name in cover][:5]
+    rest = sorted(
+        (name for name in cover if name not in first and reaches(cover[name], site, cover)),
+        key=lambda name: cover[name]["seconds"] * (len(cover[name]["sql"]) + len(cover[name]["python"])),
+    )
+    left, quick = QUICK, list(first)
+    for name in rest:
+        left -= cover[name]["seconds"]
+        if left < 0:
+            break
+        quick.append(name)
+    return [quick, [name for name in rest if name not in quick]]
+
+
+def reaches(seen: dict[str, Any], site: Site, cover: Cover) -> bool:
+    """Whether a test runs this function. PostgreSQL counts no calls of one that it inlines: all tests may."""
+    if site.file.endswith(".sql"):
+        counted = site.function not in ANYWHERE and any(site.function in one["sql"] for one in cover.values())
+        return site.function in seen["sql"] if counted else bool(seen["sql"])
+    if not seen["python"]:
+        return bool(seen["sql"])  # its workers may run in processes of their own
+    return site.function == "module" or f"{Path(site.file).name}:{site.function}" in seen["python"]
 
 
 def all_sites(tree: Path, target: str) -> Iterator[Site]:
