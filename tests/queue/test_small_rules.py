@@ -109,10 +109,11 @@ async def test_a_key_that_has_used_up_its_rate_delays_its_own_tasks_only(db: Dat
     before = (await status(db, other.id))["run_at"]
     assert len(await db.tasks.claim("w", 10)) == 2
     late = await db.fetch(
-        "SELECT run_at - shiftboss.now() AS wait FROM tasks WHERE status = 'Queued' AND concurrency_key = 'k' ORDER BY 1"
+        "SELECT run_at - shiftboss.now() AS wait FROM tasks WHERE status = 'Queued' AND concurrency_key = 'k' ORDER BY created_at"
     )
     assert [
         timedelta(seconds=s - 25) < row["wait"] <= timedelta(seconds=s)
         for s, row in zip((30, 60), late, strict=True)
     ] == [True, True]
     assert (await status(db, other.id))["run_at"] == before
+    assert await db.fetch("SELECT FROM tasks WHERE status = 'In Progress' AND run_at IS NOT NULL") == []
