@@ -1,4 +1,7 @@
-"""Random words on the command line, random settings files and random imports: an error with a hint, no traceback."""
+"""Random words on the command line, random settings files and random imports: an error with a hint, no traceback.
+
+SHIFTBOSS_TEST_FUZZ=100 tries that many times as many.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,7 @@ from shiftboss.model.errors import ConfigError
 from shiftboss.model.settings import Settings
 
 ROUNDS = int(os.environ.get("SHIFTBOSS_TEST_FUZZ", "1"))
+pytestmark = pytest.mark.timeout(300 * ROUNDS)
 #: They stay, start processes, open a browser or a terminal, or would be a server's own test.
 LEFT_OUT = {
     "up",
@@ -60,9 +64,8 @@ def _lines(chance: random.Random) -> list[list[str]]:
     return found
 
 
-@pytest.mark.timeout(300)
 def test_no_command_line_ends_in_a_traceback(
-    database_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    database_url: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setenv("SHIFTBOSS_DATABASE_URL", database_url)
     monkeypatch.chdir(tmp_path)
@@ -71,7 +74,7 @@ def test_no_command_line_ends_in_a_traceback(
     assert len(lines) > 60
     for line in lines:
         code = main(line)  # raises what would be a traceback
-        said = capsys.readouterr()
+        said = capfd.readouterr()
         assert 0 <= code <= 10, (line, code)
         assert "Traceback" not in said.err, line
         if code not in (0, 2):
@@ -110,9 +113,8 @@ def test_a_variable_is_read_or_refused(key: str, text: str) -> None:
         Settings.load({name: text}, Path("/nonexistent"))
 
 
-@pytest.mark.timeout(300)
 def test_an_import_is_taken_or_refused(
-    database_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    database_url: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setenv("SHIFTBOSS_DATABASE_URL", database_url)
     chance = random.Random(26)
@@ -132,6 +134,6 @@ def test_an_import_is_taken_or_refused(
         names.append(str(tmp_path / f"{n}.jsonl"))
     for name in names:
         code = main(["journal", "import", name, "--user", "ann"])
-        said = capsys.readouterr()
+        said = capfd.readouterr()
         assert 0 <= code <= 10, (name, code)
         assert "Traceback" not in said.err, name

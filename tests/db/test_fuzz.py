@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import psycopg
+import pytest
 
 from shiftboss.db.roles import Kind, grants
 from tests.db.test_role_matrix import FUNCTIONS, _call, _rows
@@ -78,6 +79,7 @@ VALUES: dict[str, tuple[str, ...]] = {
 }
 
 
+@pytest.mark.timeout(60 * ROUNDS)
 async def test_no_function_breaks_the_server(database_url: str, login: str) -> None:
     await grants(database_url, Kind.OPERATOR, urlsplit(login).username or "", apply=True)
     chance = random.Random(26)

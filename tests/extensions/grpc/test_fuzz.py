@@ -1,11 +1,16 @@
-"""The service answers any input with a status and continues to serve."""
+"""The service answers any input with a status and continues to serve.
+
+SHIFTBOSS_TEST_FUZZ=100 sends 100 times as many messages.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import Any
 
 import grpc
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +20,7 @@ from shiftboss.extensions.grpc.server import Coordinator
 
 from .conftest import registration
 
+ROUNDS = int(os.environ.get("SHIFTBOSS_TEST_FUZZ", "1"))
 SERVICE = pb.DESCRIPTOR.services_by_name["Fleet"]
 UNARY = [method for method in SERVICE.methods if method.name != "AssignTask"]
 BROKEN = {grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.StatusCode.DEADLINE_EXCEEDED}
@@ -79,6 +85,7 @@ async def iter_async(thrown: list[Any]) -> Any:
         yield message
 
 
+@pytest.mark.timeout(120 * ROUNDS)
 async def test_senseless_messages(coordinator: Coordinator) -> None:
     loop = asyncio.get_running_loop()
     async with grpc.aio.insecure_channel(coordinator.address) as channel:
@@ -90,7 +97,10 @@ async def test_senseless_messages(coordinator: Coordinator) -> None:
         stream = st.lists(messages(pb.AssignTaskRequest.DESCRIPTOR, session), max_size=3)
 
         @settings(
-            max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
+            max_examples=120 * ROUNDS,
+            deadline=None,
+            suppress_health_check=[HealthCheck.too_slow],
+            database=None,
         )
         @given(unary | stream)
         def attack(thrown: Any) -> None:
@@ -102,11 +112,17 @@ async def test_senseless_messages(coordinator: Coordinator) -> None:
         assert (await stub.RegisterWorker(registration("after"))).session
 
 
+@pytest.mark.timeout(120 * ROUNDS)
 async def test_random_bytes(coordinator: Coordinator) -> None:
     loop = asyncio.get_running_loop()
     async with grpc.aio.insecure_channel(coordinator.address) as channel:
 
-        @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None)
+        @settings(
+            max_examples=80 * ROUNDS,
+            deadline=None,
+            suppress_health_check=[HealthCheck.too_slow],
+            database=None,
+        )
         @given(st.sampled_from(UNARY), st.binary(max_size=200))
         def attack(method: Any, raw: bytes) -> None:
             async def send() -> None:
