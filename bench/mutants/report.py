@@ -20,7 +20,7 @@ by the next ones. A test that hangs counts as a failure. Lines and ids refer to 
 run.
 
 The first pass over these 200 mutants found gaps, and tests were written for them. The rate below describes
-these mutants. A new seed finds mutants that the tests miss: run it with `--seed 27` to look for more gaps.
+these mutants only, and may be lower for others: another `--seed` draws them.
 
 """
 EQUIVALENT = "Equivalent"

@@ -164,7 +164,9 @@ async def test_a_worker_without_the_key_leaves_the_task_to_others(
 
 
 def test_what_an_error_makes_of_an_attempt() -> None:
-    assert classify(Attempt(claimed(), 0.0), Defer("busy", -3.0)) == Postpone(0.0, "busy")
+    deferred = classify(Attempt(claimed(), 0.0), Defer("busy", -3.0))
+    assert isinstance(deferred, Postpone)
+    assert (deferred.seconds, deferred.reason) == (0.0, "busy")
     failed = classify(Attempt(claimed(), 0.0), ValueError("boom"))
     assert isinstance(failed, Fail)
     assert "boom" in failed.error
