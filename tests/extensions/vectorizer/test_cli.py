@@ -26,7 +26,7 @@ def table(database_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
     return "public.notes"
 
 
-def test_from_create_to_drop(table: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_from_create_to_drop(table: str, database_url: str, capsys: pytest.CaptureFixture[str]) -> None:
     def run(*arguments: str) -> str:
         assert main(["vectorizer", *arguments]) == 0
         return capsys.readouterr().out
@@ -56,6 +56,11 @@ def test_from_create_to_drop(table: str, capsys: pytest.CaptureFixture[str]) -> 
     assert "0 failed rows" in run("retry", "n")
     assert "dropped" in run("drop", "n", "--all")
     assert run("status") == ""
+    with psycopg.connect(database_url) as conn:
+        audited = conn.execute("SELECT action, target FROM shiftboss.audit ORDER BY id").fetchall()
+    verbs = ("create", "update", "update", "pause", "resume", "create", "drop", "retry", "drop")
+    assert [action for action, _ in audited] == [f"vectorizer.{verb}" for verb in verbs]
+    assert audited[3] == ("vectorizer.pause", "n")
 
 
 def test_what_is_wrong_is_said_with_a_hint(table: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import math
 import time
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 from uuid import UUID, uuid4
 
@@ -210,12 +210,9 @@ class FleetAdmissions:
         raise trouble
 
     async def _admit(self, call: Call) -> Admission:
-        origin = call.origin
         return await self._shared.admit_call(
-            call.id, provider=self._provider, model=call.model, kind=call.kind, task_type=origin.task_type,
-            tokens=call.estimate.tokens, cost=call.estimate.cost, lease=call.timeout + GRACE,
-            task_id=origin.task_id, tenant=origin.tenant, key=origin.key, template=origin.template,
-            template_version=origin.template_version,
+            call.id, provider=self._provider, model=call.model, kind=call.kind, lease=call.timeout + GRACE,
+            tokens=call.estimate.tokens, cost=call.estimate.cost, **asdict(call.origin),
         )  # fmt: skip
 
     async def settle(self, ticket: Ticket, outcome: Outcome) -> None:
@@ -230,12 +227,10 @@ class FleetAdmissions:
 
 def record_of(provider: str, call: Call, outcome: Outcome) -> dict[str, Any]:
     """Return the entry of `record_calls` for a call that needed no admission."""
-    origin = call.origin
-    return {
+    task = call.origin.task_id
+    return asdict(call.origin) | {
         "call_id": str(call.id), "provider": provider, "model": outcome.model or call.model,
-        "kind": call.kind, "task_type": origin.task_type, "task_id": origin.task_id and str(origin.task_id),
-        "tenant": origin.tenant, "key": origin.key, "template": origin.template,
-        "template_version": origin.template_version, "outcome": outcome.status,
+        "kind": call.kind, "task_id": task and str(task), "outcome": outcome.status,
         "prompt_tokens": outcome.usage.prompt_tokens, "completion_tokens": outcome.usage.completion_tokens,
         "latency_ms": outcome.seconds * 1000, "error": outcome.error, "finish_reason": outcome.finish_reason,
         "prompt": outcome.prompt, "answer": outcome.answer,

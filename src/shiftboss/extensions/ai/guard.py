@@ -23,11 +23,8 @@ from shiftboss.extensions.ai.errors import (
     Unavailable,
 )
 from shiftboss.extensions.ai.protocol import (
-    Capability,
     Chat,
-    Cost,
     Embeddings,
-    Latency,
     Origin,
     Provider,
     Reply,
@@ -59,35 +56,13 @@ class Guarded:
         context_window: int | None = None,
     ) -> None:
         self._provider = provider
+        self.name, self.model, self.embedding_model = provider.name, provider.model, provider.embedding_model
+        self.capabilities, self.cost, self.latency = provider.capabilities, provider.cost, provider.latency
         self._admission = admission
         self._retry = retry
         self._timeout = timeout
         self._recorder = recorder
         self.context_window = context_window
-
-    @property
-    def name(self) -> str:
-        return self._provider.name
-
-    @property
-    def model(self) -> str:
-        return self._provider.model
-
-    @property
-    def embedding_model(self) -> str:
-        return self._provider.embedding_model
-
-    @property
-    def capabilities(self) -> frozenset[Capability]:
-        return self._provider.capabilities
-
-    @property
-    def cost(self) -> Cost:
-        return self._provider.cost
-
-    @property
-    def latency(self) -> Latency:
-        return self._provider.latency
 
     async def complete(self, chat: Chat) -> Reply:
         """Return the reply; if it does not satisfy the schema, ask the model once to correct it."""

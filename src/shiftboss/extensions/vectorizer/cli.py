@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
-from shiftboss.cli.output import Json, LogLevel, ask, say_json
+from shiftboss.cli.operator import me, operating
+from shiftboss.cli.output import Json, LogLevel, ask, say_json, show_rows
 from shiftboss.extensions.ai.settings import AISettings
+from shiftboss.extensions.vectorizer.operations import VectorizerOperations
 from shiftboss.extensions.vectorizer.options import conditions, index_options, seconds
 from shiftboss.extensions.vectorizer.settings import VectorizerSettings
 from shiftboss.extensions.vectorizer.store import Vectorizers
@@ -16,6 +19,12 @@ from shiftboss.extensions.vectorizer.store import Vectorizers
 if TYPE_CHECKING:
     from shiftboss.db import Database
 
+T = TypeVar("T")
+#: Options whose names differ from those of the SQL parameters.
+PARAMETERS = {
+    "column": "columns", "separator": "separators", "index": "index_method", "index_option": "index_options",
+    "view": "view_name", "existing": "enqueue_existing",
+}  # fmt: skip
 SERVE = "shiftboss worker shiftboss.extensions.vectorizer.handlers:handlers --queue vectorizer"
 app = typer.Typer(
     help="Vectorizers: keep embeddings of tables up to date.", add_completion=False, no_args_is_help=True
@@ -56,6 +65,7 @@ Concurrency = Annotated[int | None, typer.Option(min=1, help="concurrent provide
 
 @app.command()
 def create(
+    ctx: typer.Context,
     source: Annotated[str, typer.Argument(help="the table, like blog or myschema.blog")],
     name: Annotated[str | None, typer.Option(help="default: TABLE_embedding")] = None,
     column: Columns = None,
@@ -85,30 +95,37 @@ def create(
     ] = False,
 ) -> None:
     """Create a vectorizer for a table with a primary key."""
-    options = {
-        "name": name, "columns": column, "template": template, "chunking": chunking, "chunk_size": chunk_size,
-        "chunk_overlap": chunk_overlap, "separators": separator, "provider": provider, "model": model,
-        "dimensions": dimensions, "base_url": base_url, "api_key_name": api_key_name,
-        "index_opclass": index_opclass, "index_options": index_options(index_option),
-        "index_min_rows": index_min_rows, "text_search": text_search,
-        "destination": destination, "view_name": view, "index_method": index, "schedule": schedule,
-        "batch_size": batch_size, "concurrency": concurrency, "enqueue_existing": existing,
-        "if_not_exists": if_not_exists,
-    }  # fmt: skip
-    made = ask(lambda db: _create(db, source, options))
+    id = _operate(lambda operations: operations.create_vectorizer(me(), source, _options(ctx)))
+    [made] = ask(lambda db: db.family(Vectorizers).status(id))
     typer.echo(f"vectorizer {made['id']} {made['name']}: {made['pending']} rows to embed")
     typer.echo(
         f"vectors in {made['target_table']}, joined with {made['source_table']} in {made['target_view']}"
     )
 
 
-async def _create(db: Database, source: str, options: dict[str, Any]) -> dict[str, Any]:
-    id = await db.family(Vectorizers).create(source, **options)
-    return (await db.family(Vectorizers).status(id))[0]
+def _options(ctx: typer.Context) -> dict[str, Any]:
+    """Return the given options under the names of the SQL parameters."""
+    given = {
+        PARAMETERS.get(name, name): value
+        for name, value in ctx.params.items()
+        if name not in ("source", "which") and value not in (None, (), [])
+    }
+    if "index_options" in given:
+        given["index_options"] = index_options(given["index_options"])
+    return given
+
+
+def _operate(work: Callable[[VectorizerOperations], Awaitable[T]]) -> T:
+    async def run() -> T:
+        async with operating(VectorizerOperations) as (_, operations):
+            return await work(operations)
+
+    return asyncio.run(run())
 
 
 @app.command()
 def update(
+    ctx: typer.Context,
     which: Name,
     column: Columns = None,
     template: Template = None,
@@ -131,15 +148,7 @@ def update(
     concurrency: Concurrency = None,
 ) -> None:
     """Change a vectorizer. If vectors change, searches use the old ones until all new ones are ready."""
-    options = {
-        "columns": column, "template": template, "chunking": chunking, "chunk_size": chunk_size,
-        "chunk_overlap": chunk_overlap, "separators": separator, "provider": provider, "model": model,
-        "dimensions": dimensions, "base_url": base_url, "api_key_name": api_key_name,
-        "index_opclass": index_opclass, "index_options": index_options(index_option),
-        "index_min_rows": index_min_rows, "text_search": text_search,
-        "index_method": index, "schedule": schedule, "batch_size": batch_size, "concurrency": concurrency,
-    }  # fmt: skip
-    ask(lambda db: db.family(Vectorizers).update(which, **options))
+    _operate(lambda operations: operations.update_vectorizer(me(), which, _options(ctx)))
     status(which)
 
 
@@ -176,28 +185,29 @@ def errors(
     which: OneOrAll = None, limit: Annotated[int, typer.Option(min=1, help="maximum number of rows")] = 50
 ) -> None:
     """Show the rows that could not be embedded, with the step and the reason."""
-    from shiftboss.extensions.vectorizer.cli_view import show_errors
+    from shiftboss.extensions.vectorizer.cli_view import ERRORS
 
-    show_errors(ask(lambda db: db.family(Vectorizers).errors(which, limit)))
+    show_rows(ask(lambda db: db.family(Vectorizers).errors(which, limit)), ERRORS, empty="no errors")
 
 
 @app.command()
 def retry(which: Name) -> None:
     """Put the failed rows back into the queue."""
-    typer.echo(f"{ask(lambda db: db.family(Vectorizers).retry(which))} failed rows queued again")
+    failed = _operate(lambda operations: operations.retry_vectorizer(me(), which))
+    typer.echo(f"{failed} failed rows queued again")
 
 
 @app.command()
 def pause(which: Name) -> None:
     """Pause a vectorizer: changes are queued, but not embedded."""
-    ask(lambda db: db.family(Vectorizers).pause(which))
+    _operate(lambda operations: operations.pause_vectorizer(me(), which))
     typer.echo(f"{which} paused")
 
 
 @app.command()
 def resume(which: Name) -> None:
     """Resume a vectorizer at once, even if it is paused, deferred or waiting for its schedule."""
-    ask(lambda db: db.family(Vectorizers).resume(which))
+    _operate(lambda operations: operations.resume_vectorizer(me(), which))
     typer.echo(f"{which} resumed")
 
 
@@ -207,7 +217,7 @@ def drop(
     everything: Annotated[bool, typer.Option("--all", help="also drop the vectors and the view")] = False,
 ) -> None:
     """Drop a vectorizer: changes of its table are no longer embedded."""
-    ask(lambda db: db.family(Vectorizers).drop(which, everything))
+    _operate(lambda operations: operations.drop_vectorizer(me(), which, everything))
     typer.echo(f"{which} dropped{' with its vectors' if everything else '; its vectors remain'}")
 
 
@@ -226,11 +236,11 @@ def search(
     ] = None,
 ) -> None:
     """Search for the chunks that match a text best."""
-    from shiftboss.extensions.vectorizer.cli_view import show_found
+    from shiftboss.extensions.vectorizer.cli_view import FOUND
     from shiftboss.extensions.vectorizer.search import find
 
     found = asyncio.run(find(which, question, limit, mode=mode, filter=conditions(filter or ())))
-    show_found(found)
+    show_rows(found, FOUND, empty="nothing found")
 
 
 @app.command()

@@ -59,14 +59,6 @@ def show_status(rows: Rows) -> None:
         show_rows(rows, STATUS)
 
 
-def show_errors(rows: Rows) -> None:
-    show_rows(rows, ERRORS, empty="no errors")
-
-
-def show_found(rows: Rows) -> None:
-    show_rows(rows, FOUND, empty="nothing found")
-
-
 def _reasons(rows: Rows) -> Iterable[str]:
     for row in rows:
         if row["state"] == "deferred":
@@ -90,28 +82,16 @@ def _or_dash(value: object) -> str:
 
 
 STATUS: Columns = {
-    "id": lambda row: row["id"],
-    "name": lambda row: row["name"],
-    "source": lambda row: row["source_table"],
-    "state": lambda row: row["state"],
-    "pending": _waiting,
-    "failed": lambda row: row["failed"],
-    "rows/s": lambda row: row["rows_per_second"],
-    "left": lambda row: row["time_left"],
-    "reason": lambda row: row["defer_reason"],
-}
+    "id": "id", "name": "name", "source": "source_table", "state": "state", "pending": _waiting,
+    "failed": "failed", "rows/s": "rows_per_second", "left": "time_left", "reason": "defer_reason",
+}  # fmt: skip
 ERRORS: Columns = {
-    "vectorizer": lambda row: row["name"],
-    "key": lambda row: _key(row["key"]),
-    "step": lambda row: row["step"],
-    "tries": lambda row: row["attempts"],
-    "state": lambda row: row["state"],
-    "when": lambda row: row["failed_at"],
-    "reason": lambda row: row["reason"],
-}
+    "vectorizer": "name", "key": lambda row: _key(row["key"]), "step": "step", "tries": "attempts",
+    "state": "state", "when": "failed_at", "reason": "reason",
+}  # fmt: skip
 FOUND: Columns = {
     "distance": lambda row: "–" if row["distance"] is None else f"{row['distance']:.3f}",
     "score": lambda row: f"{row['score']:.4f}",
     "key": lambda row: _key(row["key"]),
-    "chunk": lambda row: row["chunk"],
+    "chunk": "chunk",
 }

@@ -10,9 +10,7 @@ from shiftboss.extensions.ai.errors import Declined, Exhausted, Held, ProviderEr
 from shiftboss.extensions.ai.protocol import (
     Capability,
     Chat,
-    Cost,
     Embeddings,
-    Latency,
     Origin,
     Provider,
     Reply,
@@ -32,27 +30,11 @@ class Fallback:
         if not providers:
             raise ValueError("a fallback needs at least one provider")
         self.providers = tuple(providers)
+        first = providers[0]
+        self.model, self.embedding_model = first.model, first.embedding_model
+        self.cost, self.latency = first.cost, first.latency
+        self.capabilities = frozenset[Capability]().union(*(each.capabilities for each in providers))
         self.primary = frozenset(each.name for each in (primary or providers[:1]))
-
-    @property
-    def capabilities(self) -> frozenset[Capability]:
-        return frozenset().union(*(provider.capabilities for provider in self.providers))
-
-    @property
-    def model(self) -> str:
-        return self.providers[0].model
-
-    @property
-    def embedding_model(self) -> str:
-        return self.providers[0].embedding_model
-
-    @property
-    def cost(self) -> Cost:
-        return self.providers[0].cost
-
-    @property
-    def latency(self) -> Latency:
-        return self.providers[0].latency
 
     async def complete(self, chat: Chat) -> Reply:
         return await self._first(self._able(), lambda provider: provider.complete(chat))
