@@ -32,7 +32,7 @@ def found(document: Any, key: str) -> list[Any]:
 
 
 def options(command: str, capsys: pytest.CaptureFixture[str]) -> str:
-    assert main([command, "--help"]) == 0
+    assert main([*command.split(), "--help"]) == 0
     return capsys.readouterr().out
 
 
@@ -102,3 +102,44 @@ def test_units_run_commands_that_exist(capsys: pytest.CaptureFixture[str]) -> No
     for unit in (DEPLOY / "systemd").glob("*.service"):
         [command] = re.findall(r"^ExecStart=\S+/shiftboss (\S+)", unit.read_text(), re.MULTILINE)
         options(command, capsys)
+
+
+def named(kind: str, name: str) -> dict[str, Any]:
+    [one] = [d for _, d in DOCUMENTS if d["kind"] == kind and d["metadata"]["name"] == name]
+    return dict(one)
+
+
+def test_manifests_refer_to_what_exists() -> None:
+    service, admin = named("Service", "shiftboss"), named("Deployment", "shiftboss-admin")
+    ports = {port["name"] for port in found(admin, "ports")[0] + found(admin, "ports")[1]}
+    assert {port["targetPort"] for port in service["spec"]["ports"]} == ports == {"http", "grpc"}
+    labels = admin["spec"]["template"]["metadata"]["labels"]
+    assert service["spec"]["selector"] == admin["spec"]["selector"]["matchLabels"] == labels
+    monitor = named("ServiceMonitor", "shiftboss")["spec"]
+    assert monitor["selector"]["matchLabels"] == service["metadata"]["labels"]
+    assert [one["port"] for one in monitor["endpoints"]] == ["http"]
+    target = named("ScaledObject", "shiftboss-worker")["spec"]["scaleTargetRef"]["name"]
+    workers = named("Deployment", target)
+    budget = named("PodDisruptionBudget", "shiftboss-worker")["spec"]["selector"]["matchLabels"]
+    assert budget == workers["spec"]["template"]["metadata"]["labels"]
+    accounts = {name for _, document in DOCUMENTS for name in found(document, "serviceAccountName")}
+    assert all(not named("ServiceAccount", name)["automountServiceAccountToken"] for name in accounts)
+    addresses = {address for _, document in DOCUMENTS for address in found(document, "scalerAddress")}
+    assert addresses == {f"shiftboss:{service['spec']['ports'][1]['port']}"}
+
+
+def test_workers_are_probed_and_drained(capsys: pytest.CaptureFixture[str]) -> None:
+    [worker] = named("Deployment", "shiftboss-worker")["spec"]["template"]["spec"]["containers"]
+    assert worker["readinessProbe"]["exec"]["command"] == ["shiftboss", "db", "status"]
+    assert "Exits with 1" in options("db status", capsys), "a probe needs an exit code"
+    assert 'shiftboss drain "$POD_NAME"' in worker["lifecycle"]["preStop"]["exec"]["command"][-1]
+    options("drain", capsys)
+    for container in named("Deployment", "shiftboss-admin")["spec"]["template"]["spec"]["containers"]:
+        assert {"readinessProbe", "livenessProbe"} <= container.keys()
+
+
+def test_no_secret_gets_into_the_image() -> None:
+    """The compose file's password is in the directory that the container file copies."""
+    assert "COPY . /app" in (DEPLOY / "Containerfile").read_text()
+    assert ".env" in (DEPLOY / ".containerignore").read_text().splitlines()
+    assert ".containerignore" in (DEPLOY.parent / "docs/how-to/deploy.md").read_text()

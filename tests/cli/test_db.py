@@ -55,7 +55,9 @@ def test_a_started_server_stays_until_it_is_stopped(db_command: Shell) -> None:
 def test_migrate_status_shell_stop(db_command: Shell) -> None:
     assert "not running" in db_command("status").stdout
     url = db_command.server.acquire()
-    assert "not current, run `shiftboss db migrate`" in db_command("status").stdout
+    status = db_command("status")
+    assert "not current, run `shiftboss db migrate`" in status.stdout
+    assert status.returncode == 1, "the probes of containers use it"
 
     shown = db_command("migrate", "--dry-run").stdout
     assert "CREATE TABLE IF NOT EXISTS public.tasks" in shown
@@ -64,6 +66,7 @@ def test_migrate_status_shell_stop(db_command: Shell) -> None:
 
     status = db_command("status")
     assert "schema: current" in status.stdout
+    assert status.returncode == 0
     assert url.split("@")[0] not in status.stdout  # no password on the screen
 
     counted = db_command("shell", "--", "-Atc", "SELECT count(*) FROM tasks")

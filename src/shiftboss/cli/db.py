@@ -39,7 +39,10 @@ def url() -> None:
 
 @app.command()
 def status(as_json: Json = False) -> None:
-    """Show which database is used, whether it is up and whether its schema is current. Starts nothing."""
+    """Show which database is used, whether it is up and whether its schema is current. Starts nothing.
+
+    Exits with 1 if the schema is not current.
+    """
     from shiftboss.model.settings import Settings
 
     named = _settings_url()
@@ -52,7 +55,7 @@ def status(as_json: Json = False) -> None:
     found |= asyncio.run(_described(address)) if address else {}
     if as_json:
         say_json(found)
-        return
+        raise typer.Exit(int(found.get("current") is False))
     if not named:
         typer.echo(f"embedded server in {server.data_dir}: {'running' if address else 'not running'}")
         if Settings.load().source_of("data_dir") == "default":
@@ -65,6 +68,7 @@ def status(as_json: Json = False) -> None:
     if found["current"]:
         copied = ", copied from another database: run `shiftboss db adopt --help`"
         typer.echo(f"fleet: {found['identity']}{'' if found['adopted'] else copied}")
+    raise typer.Exit(int(not found["current"]))
 
 
 @app.command()
