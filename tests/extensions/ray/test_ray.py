@@ -27,6 +27,7 @@ pytestmark = [pytest.mark.serial, pytest.mark.timeout(180)]
 
 ROOT = Path(__file__).parents[3]
 OBJECTS = 80 * 1024 * 1024
+PATIENT = {"RAY_raylet_start_wait_time_s": "60", "RAY_agent_register_timeout_ms": "60000"}
 QUICK = {
     "SHIFTBOSS_WORKER_BEAT_SECONDS": "0.2",
     "SHIFTBOSS_WORKER_POLL_SECONDS": "0.2",
@@ -55,9 +56,9 @@ def ports() -> dict[str, int]:
 def cluster() -> Iterator[Any]:
     """A head and a second node with two processors each, as Ray counts them."""
     place = tempfile.mkdtemp(prefix="ray-", dir="/tmp")  # its sockets need a short path
-    os.environ |= {"RAY_raylet_start_wait_time_s": "60", "RAY_agent_register_timeout_ms": "60000"}
+    os.environ |= PATIENT | {"RAY_TMPDIR": place}
     with preferred():
-        made = two_nodes(place)
+        made = two_nodes()
     try:
         yield made
     finally:
@@ -65,11 +66,11 @@ def cluster() -> Iterator[Any]:
         shutil.rmtree(place, ignore_errors=True)
 
 
-def two_nodes(place: str) -> Any:
+def two_nodes() -> Any:
     """Ray's own start is not what is tested: it may fail, and is tried again."""
     from ray.cluster_utils import Cluster
 
-    node = {"num_cpus": 2, "object_store_memory": OBJECTS, "include_dashboard": False, "temp_dir": place}
+    node = {"num_cpus": 2, "object_store_memory": OBJECTS, "include_dashboard": False}
     for last in (False, False, True):
         made = Cluster()
         try:
@@ -156,7 +157,7 @@ async def test_a_cancelled_task_and_one_that_kills_its_process(
         assert (await finished(db, id))["status"] == "Cancelled"
         await eventually(lambda: not psutil.pid_exists(pid), 30)
         row = await finished(db, await enqueue(db, "suicide"), 60)
-        assert row["error_message"].startswith("the process that ran it died")
+        assert row["error_message"].startswith("the process of the task died")
 
 
 async def test_only_as_many_are_claimed_as_the_cluster_has_room_for(
