@@ -249,11 +249,12 @@ async def simulate(used: servers.Servers, given: argparse.Namespace) -> dict[str
         async with candidate(db, settings), running(simulation):
             await asyncio.sleep(given.minutes * 30)
             before, cpu, began = await db.fetch_one(TABLE) or {}, used.postgres_cpu(), time.monotonic()
-            simulation.clock = Clock()
+            own, simulation.clock, simulation.lag = time.process_time(), Clock(), 0.0
             lost = asyncio.create_task(detection(db, simulation.silence(given.workers // 100)))
             await asyncio.sleep(given.minutes * 30)
             seconds = time.monotonic() - began
             after, burnt = await db.fetch_one(TABLE) or {}, used.postgres_cpu() - cpu
+            own = time.process_time() - own
             calls, detected = simulation.clock.figures(seconds), await lost
     finished = simulation.clock.done["finish"]
     return {
@@ -265,6 +266,7 @@ async def simulate(used: servers.Servers, given: argparse.Namespace) -> dict[str
         "calls": calls,
         "behind_seconds": round(simulation.lag, 1),
         "cores_of_postgres": round(burnt / seconds, 2),
+        "cores_of_client": round(own / seconds, 2),
         "cpu_us_per_task": round(burnt / finished * 1e6, 1),
         "wal_bytes_per_task": round(float(after["wal"] - before["wal"]) / finished),
         "table": {name: int(after[name]) for name in ("heap", "indexes", "rows", "dead")},
