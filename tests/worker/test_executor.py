@@ -173,6 +173,12 @@ def test_what_an_error_makes_of_an_attempt() -> None:
     attempt = Attempt(claimed(), 0.0)
     assert classify(attempt, LeaseLost("gone")) == Postpone(0, "its worker stopped")
     assert attempt.stopped == "lost"
+    attempt = Attempt(claimed(), 0.0)
+    classify(attempt, BaseExceptionGroup("both", [LeaseLost("gone"), LeaseLost("gone")]))
+    assert attempt.stopped == "lost"
+    attempt = Attempt(claimed(), 0.0)
+    mixed = classify(attempt, BaseExceptionGroup("both", [LeaseLost("gone"), ValueError("boom")]))
+    assert (type(mixed), attempt.stopped) == (Fail, None)
 
 
 @pytest.mark.parametrize("why", ["stop", "lost"])

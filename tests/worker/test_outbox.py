@@ -158,6 +158,16 @@ async def test_the_spool_is_written_while_the_database_is_away_and_cleared_once(
     assert pauses[0] < 0.26 < pauses[1]
 
 
+async def test_a_report_that_is_set_aside_is_on_disk(eventually: Callable[..., Any], tmp_path: Path) -> None:
+    one = report()
+    box = outbox(Answers(TasksLocked([one.task.id])), Spool(tmp_path))
+    box._patience = Backoff(base=600.0)
+    async with box:
+        box.put(one)
+        await eventually(lambda: box._locked == [one])
+        assert len(list(tmp_path.glob("*.reports"))) == 1
+
+
 async def test_a_locked_task_is_tried_again_until_it_is_free(
     eventually: Callable[..., Any], tmp_path: Path
 ) -> None:
