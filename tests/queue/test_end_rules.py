@@ -47,6 +47,8 @@ async def test_a_report_with_another_lease_changes_nothing(db: Database, report:
     assert await db.fetch(f"SELECT shiftboss.{report} AS ids", [[id], [task.lease + 1]]) == [{"ids": [id]}]
     assert await status(db, id) == before
     assert await db.fetch("SELECT FROM shiftboss.past_attempts") == []
+    counted = await db.fetch("SELECT name, value FROM shiftboss.counter_tallies")
+    assert counted == [{"name": "stale_reports", "value": 1}]
 
 
 async def test_the_backoff_grows_from_the_first_attempt_on(db: Database) -> None:
