@@ -93,6 +93,11 @@ class Stream:
         await self.call.write(pb.AssignTaskRequest(**self._who, **fields))
         self._who = {}
 
+    async def rest(self) -> None:
+        """Read to the end. A registration may still cause a request for a heartbeat."""
+        while await self.call.read() is not grpc.aio.EOF:
+            pass
+
     async def tasks(self, count: int) -> list[pb.Assignment]:
         """The next `count` assignments."""
         found: list[pb.Assignment] = []

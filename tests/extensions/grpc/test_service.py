@@ -210,7 +210,7 @@ async def test_unknown_worker_and_wrong_session(stub: Any) -> None:
         assert (await refusal(call(message))).code() is Code.UNAUTHENTICATED
     stream = Stream(stub, "w1", "guess")
     await stream.say(free_slots=1)
-    assert (await refusal(stream.call.read())).code() is Code.UNAUTHENTICATED
+    assert (await refusal(stream.rest())).code() is Code.UNAUTHENTICATED
     missing = await refusal(stub.GetWorkerHealth(pb.GetWorkerHealthRequest(worker_id="ghost")))
     assert missing.code() is Code.NOT_FOUND
 
@@ -242,12 +242,12 @@ async def test_a_connected_name_is_taken_and_a_dead_one_is_free(
 async def test_more_slots_than_declared_end_the_stream(stub: Any) -> None:
     stream = Stream(stub, "w1", await joined(stub, slots=5))
     await stream.say(free_slots=6)
-    error = await refusal(stream.call.read())
+    error = await refusal(stream.rest())
     assert error.code() is Code.INVALID_ARGUMENT
     assert "max_concurrent_tasks 5" in (error.details() or "")
     stream = Stream(stub, "w2", await joined(stub, "w2", slots=5))
     await stream.say(free_slots=1, ahead=1001)
-    assert "ahead" in ((await refusal(stream.call.read())).details() or "")
+    assert "ahead" in ((await refusal(stream.rest())).details() or "")
 
 
 async def test_a_worker_that_lies_about_its_slots_gets_no_more_than_it_declared(

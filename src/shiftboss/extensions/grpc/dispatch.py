@@ -135,8 +135,7 @@ class Dispatcher(Service):
             self.wake()
 
     async def _pass(self) -> None:
-        sessions = [session for session in self._registry.connected() if session.free]
-        free = sum(session.free for session in sessions)
+        free = sum(session.free for session in self._registry.connected())
         if not free:
             self._sleeper.found(True)  # no free slot, so notifications about tasks are not needed
             return

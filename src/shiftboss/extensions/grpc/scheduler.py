@@ -102,6 +102,8 @@ class _Cursor:
 
 def schedule(snapshot: Snapshot) -> Plan:
     """Assign as many waiting tasks as there are free slots."""
+    if not snapshot.lanes:
+        return Plan([], {}, snapshot.turn, {}, snapshot.fairness)
     pool = Pool(snapshot.workers)
     round = _Round(pool, snapshot)
     for priority in sorted({lane.priority for lane in snapshot.lanes}, reverse=True):
