@@ -74,7 +74,7 @@ def type_key(task_type: str, option: str, key: str) -> str:
 def needs_argument(task_type: str, option: str, name: str) -> UsageError:
     return UsageError(
         f"the {option} of {task_type} needs the argument {name}, which has no value yet",
-        hint="a key cannot depend on the result of another task: set it with `.options(...)`",
+        hint="pass it, or set the key with `.options(...)`: a key cannot use the result of another task",
     )
 
 
