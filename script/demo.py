@@ -43,7 +43,7 @@ out = Console(highlight=False)
 
 COUNTS = """
 SELECT count(*) FILTER (WHERE status = 'Complete') AS complete,
-    count(*) FILTER (WHERE status = 'Failed') AS failed,
+    count(*) FILTER (WHERE status IN ('Failed', 'Cancelled')) AS failed,
     count(*) FILTER (WHERE status = 'Complete' AND attempts > 0) AS retried, count(*) AS known
 FROM public.tasks WHERE id = ANY (%s)
 """
