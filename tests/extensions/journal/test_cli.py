@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pexpect
+import psycopg
 import pytest
 
 from shiftboss.cli import main
@@ -56,6 +57,16 @@ def test_import_reports_bad_lines_and_imports_the_rest(cli: Cli, database_url: s
     assert [problem["line"] for problem in again["problems"]] == [2, 3]
     assert cli(database_url, "process", "--json").json()["tasks"]
     assert cli(database_url, "status", "--json").json()[0]["entries"] == 1
+
+
+def test_changes_are_audited(cli: Cli, database_url: str, tmp_path: Path) -> None:
+    entry = tmp_path / "day.txt"
+    entry.write_text("A quiet day at home.")
+    for words in (["import", str(entry), "--no-process"], ["process"], ["erase", "--yes"]):
+        assert cli(database_url, *words, "--user", "ann").code == 0
+    with psycopg.connect(database_url) as conn:
+        rows = conn.execute("SELECT action, target FROM shiftboss.audit ORDER BY id").fetchall()
+    assert rows == [("journal.import", "day.txt"), ("journal.process", "ann"), ("journal.erase", "ann")]
 
 
 def test_show_search_insights_and_status(cli: Cli, analysed_url: str) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, ParamSpec
 
 import typer
 
+from shiftboss.cli.operator import me, operating
 from shiftboss.cli.output import confirm
 from shiftboss.extensions.ai.settings import AISettings
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from shiftboss.db import Database
     from shiftboss.extensions.ai import AI
+    from shiftboss.extensions.journal.operations import JournalOperations
 
 app = typer.Typer(help="Journals: import, analyse, search, insights and export.", add_completion=False)
 
@@ -60,17 +62,16 @@ async def import_(
     """Import entries. Invalid lines are reported by number and skipped."""
     from rich.progress import Progress
 
-    from shiftboss.extensions.journal.commands import import_entries
     from shiftboss.extensions.journal.follow import follow
-    from shiftboss.extensions.journal.reading import read
 
-    async with _database() as db:
+    async with _operating() as (db, operations):
         errors = _console(stderr=True)
         with Progress(console=errors, transient=True, disable=not errors.is_terminal) as progress:
             bar = progress.add_task("importing", total=None)
-            done = await import_entries(
-                db,
-                read(paths, user=user),
+            done = await operations.import_journal(
+                me(),
+                paths,
+                user,
                 process=process,
                 on_progress=lambda so_far: progress.update(bar, completed=so_far.outcomes.total()),
             )
@@ -99,11 +100,10 @@ async def process(
     json: Json = False,
 ) -> None:
     """Enqueue the analysis of all entries that are not analysed yet."""
-    from shiftboss.extensions.journal.commands import process
     from shiftboss.extensions.journal.follow import follow
 
-    async with _database() as db:
-        tasks = await process(db, user, again=again or [])
+    async with _operating() as (db, operations):
+        tasks = await operations.process_journal(me(), user, again or [])
         if json:
             _print_json({"tasks": [str(task) for task in tasks]})
         else:
@@ -186,10 +186,8 @@ async def delete(
     """Delete an entry and all its results; the findings about its writer are computed again."""
     if not yes:
         confirm(f"Delete the entry {entry} and all its results?")
-    from shiftboss.extensions.journal import commands
-
-    async with _database() as db:
-        tasks = await commands.delete(db, entry, user)
+    async with _operating() as (_, operations):
+        tasks = await operations.delete_entry(me(), entry, user)
     typer.echo(f"deleted; {len(tasks)} tasks enqueued to update the findings about its writer")
 
 
@@ -201,10 +199,8 @@ async def erase(
     """Delete a writer's whole journal: entries, results, people, places and insights."""
     if not yes:
         confirm(f"Delete the whole journal of {user}? Run `shiftboss journal export` first to keep a copy.")
-    from shiftboss.extensions.journal import commands
-
-    async with _database() as db:
-        entries = await commands.erase(db, user)
+    async with _operating() as (_, operations):
+        entries = await operations.erase_journal(me(), user)
     typer.echo(f"erased the journal of {user}: {entries} entries")
 
 
@@ -245,6 +241,14 @@ async def _database() -> AsyncIterator[Database]:
 
     async with await Database.open() as db:
         yield db
+
+
+@asynccontextmanager
+async def _operating() -> AsyncIterator[tuple[Database, JournalOperations]]:
+    from shiftboss.extensions.journal.operations import JournalOperations
+
+    async with operating(JournalOperations) as opened:
+        yield opened
 
 
 @asynccontextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from uuid import UUID
 
@@ -32,7 +32,17 @@ class JournalOperations(Audited):
         async with self._recorded(who, Role.OPERATOR, "journal.process", user or "all"):
             return await process(self._db, user, again=again)
 
-    async def import_journal(self, who: Principal, file: Path, user: str | None = None) -> Imported:
-        """Store the entries of a file, and enqueue the analysis of new and changed ones."""
-        async with self._recorded(who, Role.OPERATOR, "journal.import", file.name, user=user):
-            return await import_entries(self._db, read([file], user=user))
+    async def import_journal(
+        self,
+        who: Principal,
+        files: Sequence[Path],
+        user: str | None = None,
+        *,
+        process: bool = True,
+        on_progress: Callable[[Imported], None] = lambda imported: None,
+    ) -> Imported:
+        """Store the entries of files, and enqueue the analysis of new and changed ones if `process`."""
+        names = ", ".join(file.name for file in files)
+        async with self._recorded(who, Role.OPERATOR, "journal.import", names, user=user):
+            entries = read(files, user=user)
+            return await import_entries(self._db, entries, process=process, on_progress=on_progress)

@@ -98,7 +98,7 @@ async def _import(visit: Visit, form: Form) -> Answer:
         raise UsageError("no file was chosen", hint="choose a JSON Lines, CSV, text or Markdown file")
     with tempfile.TemporaryDirectory(prefix="shiftboss-import-") as folder:
         file = _keep(upload, Path(folder))
-        done = await visit.admin.use(JournalOperations).import_journal(visit.who, file, form.text("user"))
+        done = await visit.admin.use(JournalOperations).import_journal(visit.who, [file], form.text("user"))
     problems = "\n".join(map(_problem, done.problems[:TOLD]))
     return Answer(f"{_told(done)}\n{problems}".strip(), bad=bool(problems))
 
