@@ -55,7 +55,11 @@ def _lines(chance: random.Random) -> list[list[str]]:
             line = [name] if verb is None else [name, verb]
             for option in leaf.params:
                 flags = [word for word in getattr(option, "opts", []) if word.startswith("--")]
-                if flags and chance.random() < 0.4 and not {"--watch", "--follow", "--help"} & set(flags):
+                if (
+                    flags
+                    and chance.random() < 0.4
+                    and not {"--watch", "--follow", "--wait", "--help"} & set(flags)
+                ):
                     line += [
                         chance.choice(flags),
                         *([] if getattr(option, "is_flag", False) else [chance.choice(WORDS)]),
