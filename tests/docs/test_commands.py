@@ -67,7 +67,9 @@ def test_no_reason_is_out_of_date() -> None:
 def commands(text: str) -> Iterator[list[str]]:
     """The words of each call of `shiftboss`, without what the shell does around it."""
     for line in text.replace("\\\n", " ").splitlines():
-        for found in re.finditer(r"(?:^|[\s(`])shiftboss (?!:)([^`|;&)>]*)", line.split("  #")[0]):
+        for found in re.finditer(
+            r"(?:^|[\s(`])shiftboss (?!:)((?:(?!\$\()[^`|;&)>])*)", line.split("  #")[0]
+        ):
             try:
                 yield shlex.split(found[1], comments=True)
             except ValueError:

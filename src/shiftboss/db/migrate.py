@@ -7,19 +7,21 @@ PostgreSQL extension are skipped with a notice.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypeVar
 
 from shiftboss.db.ahead import Index, build_ahead, drop_helper, indexes
 from shiftboss.db.apply import Applier
-from shiftboss.db.connection import Connection, connect, settings_of_transaction
+from shiftboss.db.connection import Connection, again, connect, settings_of_transaction
 from shiftboss.db.ledger import CREATE, REPEATABLES, Ledger
 from shiftboss.db.required import SAFE_PATH, Required
 from shiftboss.db.sqlfiles import SqlFile, SqlTree, all_trees
 from shiftboss.db.table_locks import changed_tables, lock_tables, trigger_tables
 from shiftboss.model.errors import MigrationError
+
+T = TypeVar("T")
 
 LOCK = 0x5817F7B055  # the advisory lock that allows one migration at a time
 LOCK_TIMEOUT = "60s"
@@ -57,10 +59,16 @@ async def migrate(url: str, *, dry_run: bool = False, trees: Sequence[SqlTree] |
     if built:
         done.notices.append(f"built indexes without locking their tables: {', '.join(built)}")
     if not dry_run:
-        async with _connect(url) as conn:  # both read the tasks, which the migration no longer locks
-            done.notices += await _unusable(conn)
-            await _count_history(conn)
+        # Both read the tasks, which the migration no longer locks. Another migration takes its locks in a
+        # different order, so each has a transaction of its own, which is retried after a deadlock.
+        done.notices += await again(lambda: _apart(url, _unusable))
+        await again(lambda: _apart(url, _count_history))
     return done
+
+
+async def _apart(url: str, do: Callable[[Connection], Awaitable[T]]) -> T:
+    async with _connect(url) as conn:
+        return await do(conn)
 
 
 async def _build_ahead(url: str, trees: Sequence[SqlTree] | None) -> list[str]:
