@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import orjson
@@ -167,3 +168,16 @@ async def test_a_stranger_can_not_fill_the_memory(url: str) -> None:
         for path in ("/api/v1/admin/session", "/login"):
             answer = await client.post(path, content=b"x" * 20_000_000)
             assert answer.status_code == 413
+
+
+async def test_a_stranger_sends_no_large_body(url: str, db: Database) -> None:
+    token = await db.tokens.create_token("ann", Role.OPERATOR)
+    for credential, expected in (("", b"401"), ("sb_wrong", b"401"), (token, b"422")):
+        reader, writer = await asyncio.open_connection("127.0.0.1", urlsplit(url).port)
+        head = f"POST /api/v1/admin/tasks HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {credential}\r\n"
+        size = 1_000_000 if expected == b"422" else 10_000_000
+        writer.write(f"{head}content-type: application/json\r\ncontent-length: {size}\r\n\r\n".encode())
+        writer.write(b" " * 1_000_000)  # of a stranger, the rest never comes
+        async with asyncio.timeout(20):
+            assert (await reader.readline()).split()[1] == expected
+        writer.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
 
 from shiftboss.extensions.admin.access import SAFE
 
@@ -16,12 +17,16 @@ if TYPE_CHECKING:
 LARGEST = 16_000_000
 LARGER = {"/journal": 64_000_000}
 """Pages that accept files."""
+ANONYMOUS = 100_000
+"""Bytes that are read of a request before its caller is authenticated."""
+SIGNED = "/hooks/"
+"""Requests that are authenticated by a signature of the whole body."""
 
 
 class Middleware:
-    """Responds with 413 if a body is too large, and notifies the backend of each changing request.
+    """Limits bodies to what the caller may send, and notifies the backend of each changing request.
 
-    Bodies are read before the caller is authenticated.
+    Routes read a body before they authenticate the caller, so a large one is refused here without a credential.
     """
 
     def __init__(self, app: ASGIApp, admin: Backend) -> None:
@@ -32,13 +37,18 @@ class Middleware:
             await self._app(scope, receive, send)
             return
         size, most = 0, LARGER.get(scope["path"], LARGEST)
+        known = scope["path"].startswith(SIGNED)
 
         async def counted() -> Message:
-            nonlocal size
+            nonlocal size, known
             message = await receive()
             size += len(message.get("body", b""))
             if size > most:
                 raise HTTPException(413, f"the request is larger than {most // 1_000_000} MB")
+            if size > ANONYMOUS and not known:
+                known = await self._admin.access.still_allows(Request(scope))
+                if not known:
+                    raise HTTPException(401, "a token is required for a request of this size")
             return message
 
         async def told(message: Message) -> None:
