@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import ipaddress
 import json
 import os
@@ -67,10 +68,24 @@ async def test_a_source_is_bounded_in_size_and_time(tmp_path: Path, site: Site) 
         await look("large.geojson", source_dir=tmp_path, source_max_mb=1)
     with pytest.raises(SourceTrouble, match="larger than 1 MB"):
         await look(site.page("/large", body=b" " * 1_000_001), private_sites=True, source_max_mb=1)
+    bomb = gzip.compress(gzip.compress(bytes(100_000_000)))
+    with pytest.raises(SourceTrouble, match="encoding gzip, gzip"):
+        await look(
+            site.page("/bomb", body=bomb, **{"content-encoding": "gzip, gzip"}),
+            private_sites=True,
+            source_max_mb=1,
+        )
     site.hold = asyncio.Event()
     with pytest.raises(SourceTrouble, match="not read within"):
         await look(site.page("/slow"), private_sites=True, source_timeout=0.2)
     site.hold.set()
+
+
+async def test_a_point_in_a_thousand_lists_is_no_place(tmp_path: Path) -> None:
+    deep = f"{'[' * 900}4.48, 51.92{']' * 900}"
+    feature = '{"type": "Feature", "geometry": {"coordinates": %s}, "properties": {"name": "x", "shop": "bakery"}}'
+    (tmp_path / "deep.geojson").write_text('{"features": [' + feature % deep + "]}")
+    assert await look("deep.geojson", source_dir=tmp_path) == [None]
 
 
 @pytest.mark.serial
@@ -155,7 +170,8 @@ async def test_a_name_is_resolved_once_and_that_address_connected_to(
 
 def test_addresses_that_stand_for_private_ones() -> None:
     private = ("127.0.0.1", "10.1.2.3", "169.254.169.254", "::1", "fe80::1", "::ffff:127.0.0.1",
-               "64:ff9b::a00:1", "2002:7f00:1::", "224.0.0.1", "0.0.0.0", "100.64.0.1")  # fmt: skip
+               "64:ff9b::a00:1", "2002:7f00:1::", "224.0.0.1", "0.0.0.0", "100.64.0.1", "fec0::1",
+               "::127.0.0.1", "64:ff9b:1::1", "2001:0:7f00:1::ffff:fffe")  # fmt: skip
     assert [a for a in private if is_public(ipaddress.ip_address(a))] == []
     assert is_public(ipaddress.ip_address("93.184.216.34"))
     assert is_public(ipaddress.ip_address("2606:4700::1111"))

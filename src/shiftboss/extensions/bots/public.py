@@ -10,8 +10,12 @@ import httpx
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
+#: Ask for answers that are not compressed: a few kilobytes can unpack to gigabytes before a limit applies.
+PLAIN = {"Accept-Encoding": "identity"}
 # IPv6 addresses that contain an IPv4 address in their last bits.
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
+# All IPv6 addresses that are assigned to hosts on the Internet.
+_UNICAST = ipaddress.ip_network("2000::/3")
 
 
 class NotPublic(httpx.TransportError):
@@ -62,4 +66,6 @@ def is_public(address: Address) -> bool:
         inner = address.ipv4_mapped or address.sixtofour or (address.teredo and address.teredo[1])
         if inner:
             return is_public(inner)
+        if address not in _UNICAST:
+            return False
     return address.is_global and not address.is_multicast

@@ -17,11 +17,12 @@ import httpx
 import orjson
 
 from shiftboss.extensions.bots.catalog import Category, City
-from shiftboss.extensions.bots.public import NotPublic, PublicTransport
+from shiftboss.extensions.bots.public import PLAIN, NotPublic, PublicTransport
 from shiftboss.extensions.bots.settings import BotsSettings
 from shiftboss.model.errors import ShiftbossError, UsageError
 
 MAX_LENGTH = 500  # characters; names and phone numbers must fit into an index
+MAX_DEPTH = 5  # lists around the points of a GeoJSON MultiPolygon, and one more
 BUSY = (429, 503)
 KEPT_TAGS = ("amenity", "shop", "tourism", "cuisine", "brand", "description", "operator")
 
@@ -71,7 +72,7 @@ class Source:
         seconds = self.settings.http_timeout
         return httpx.AsyncClient(
             timeout=httpx.Timeout(seconds, read=max(seconds, 90.0)),
-            headers={"User-Agent": self.settings.user_agent},
+            headers={"User-Agent": self.settings.user_agent, **PLAIN},
             transport=PublicTransport() if self.given and not self.settings.private_sites else None,
         )
 
@@ -81,8 +82,10 @@ class Source:
             if answer.status_code in BUSY and (wait := retry_after(answer.headers)) is not None:
                 return wait
             answer.raise_for_status()
+            if (packed := answer.headers.get("content-encoding", "identity")) != "identity":
+                raise SourceTrouble(f"{self.location} answers with the encoding {packed}, which is not accepted")
             content = bytearray()
-            async for part in answer.aiter_bytes():
+            async for part in answer.aiter_raw():
                 content += part
                 self._check_size(len(content))
             return bytes(content)
@@ -207,14 +210,14 @@ def _middle(at: Mapping[str, Any], geojson: bool) -> tuple[float, float] | None:
     return (lat, lon) if -90 <= lat <= 90 and -180 <= lon <= 180 else None
 
 
-def _points(value: Any) -> Iterator[tuple[float, float]]:
-    if not isinstance(value, list):
+def _points(value: Any, depth: int = MAX_DEPTH) -> Iterator[tuple[float, float]]:
+    if not isinstance(value, list) or depth == 0:
         return
     if len(value) >= 2 and all(isinstance(number, int | float) for number in value[:2]):
         yield value[0], value[1]
         return
     for part in value:
-        yield from _points(part)
+        yield from _points(part, depth - 1)
 
 
 def _digest(name: str, point: tuple[float, float]) -> str:

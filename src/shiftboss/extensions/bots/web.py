@@ -11,7 +11,7 @@ from urllib.robotparser import RobotFileParser
 
 import httpx
 
-from shiftboss.extensions.bots.public import NotPublic, PublicTransport
+from shiftboss.extensions.bots.public import PLAIN, NotPublic, PublicTransport
 from shiftboss.extensions.bots.settings import BotsSettings
 
 MAX_REDIRECTS = 5
@@ -40,7 +40,7 @@ class Web:
         self._hosts: dict[str, _Host] = {}
         self._client = httpx.AsyncClient(
             timeout=settings.http_timeout,
-            headers={"User-Agent": settings.user_agent},
+            headers={"User-Agent": settings.user_agent, **PLAIN},
             follow_redirects=False,
             transport=None if settings.private_sites else PublicTransport(),
         )
@@ -104,7 +104,7 @@ class Web:
         body = b""
         async with self._client.stream("GET", url) as answer:
             if most:
-                async for part in answer.aiter_bytes():
+                async for part in answer.aiter_raw():
                     body += part
                     if len(body) >= most:
                         break
