@@ -36,7 +36,9 @@ LEFT_OUT = {
     "chaos",
     "playground",
 }
-STAYS = {"tail", "watch", "stream", "follow", "work", "run"}
+STAYS = {"tail", "work", "run"}
+#: They print until Ctrl-C, except in commands that wait for a task: those have a --timeout.
+ENDLESS = {"--watch", "--follow"}
 WORDS = ("", "x", "-1", "0", "999999999999999999999", "ü\U0001f600", "'; DROP TABLE tasks; --", "{}", "[", "a=b", "--", "-",
          "01890000-0000-7000-8000-000000000000", "1e999", "nan", "../../etc/passwd", "%s", "\t", "y" * 5000, "0s", "-5m")  # fmt: skip
 
@@ -53,17 +55,14 @@ def _lines(chance: random.Random) -> list[list[str]]:
             if verb in STAYS:
                 continue
             line = [name] if verb is None else [name, verb]
-            for option in leaf.params:
-                flags = [word for word in getattr(option, "opts", []) if word.startswith("--")]
-                if (
-                    flags
-                    and chance.random() < 0.4
-                    and not {"--watch", "--follow", "--wait", "--help"} & set(flags)
-                ):
-                    line += [
-                        chance.choice(flags),
-                        *([] if getattr(option, "is_flag", False) else [chance.choice(WORDS)]),
-                    ]
+            options = {
+                flag: option for option in leaf.params for flag in option.opts if flag.startswith("--")
+            }
+            skipped = {"--help"} if "--timeout" in options else {"--help"} | ENDLESS
+            for flag in [flag for flag in options if flag not in skipped and chance.random() < 0.4]:
+                line += [flag, *([] if getattr(options[flag], "is_flag", False) else [chance.choice(WORDS)])]
+            if "--timeout" in options and "--timeout" not in line:
+                line += ["--timeout", "0.05"]
             found.append(line + chance.choices(WORDS, k=chance.randint(0, 3)))
     return found
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shiftboss.cli.output import JsonLines, LogLevel, TaskId, note, on_terminal, say_json, task_id
+from shiftboss.cli.waiting import Timeout, waiting
 from shiftboss.model.codec import shown
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ COLOURS = {"debug": "bright_black", "warning": "yellow", "error": "red", "critic
 def logs(
     id: TaskId,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="keep printing until the task ends")] = False,
+    timeout: Timeout = None,
     level: LogLevel = "debug",
     as_json: JsonLines = False,
 ) -> None:
@@ -31,19 +33,20 @@ def logs(
     Example: shiftboss logs 0199d3c2-5b1e --follow
     """
     with suppress(KeyboardInterrupt):
-        asyncio.run(_show(id, follow, logging.getLevelNamesMapping()[level.upper()], as_json))
+        asyncio.run(_show(id, follow, timeout, logging.getLevelNamesMapping()[level.upper()], as_json))
 
 
-async def _show(prefix: str, follow: bool, level: int, as_json: bool) -> None:
+async def _show(prefix: str, follow: bool, timeout: float | None, level: int, as_json: bool) -> None:
     from shiftboss.db import Database
 
     async with await Database.open() as db:
         id = await task_id(db, prefix)
         lines = db.logs.follow(id, level=level) if follow else _stored(db, id, level)
         empty = True
-        async for row in lines:
-            empty = False
-            say_json(row, line=True) if as_json else _print(row)
+        async with waiting(db, lambda: id, timeout):
+            async for row in lines:
+                empty = False
+                say_json(row, line=True) if as_json else _print(row)
     if empty:
         note(f"task {id} has logged nothing at level {logging.getLevelName(level).lower()} or above")
 

@@ -10,6 +10,7 @@ import typer
 
 from shiftboss.cli.operator import act, me
 from shiftboss.cli.output import Json, TaskPriority, TaskQueue, note, parse_span, read_object, say_json
+from shiftboss.cli.waiting import Timeout, waiting
 from shiftboss.model.errors import UsageError
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def submit(
         str | None, typer.Option("--dedup-key", help="skip if an unfinished task has this key")
     ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="wait for the result and print it")] = False,
-    timeout: Annotated[float | None, typer.Option("--timeout", help="maximum seconds to wait")] = None,
+    timeout: Timeout = None,
     as_json: Json = False,
 ) -> None:
     """Enqueue a task and print its id, or with --wait its result.
@@ -84,7 +85,8 @@ async def _answer(db: Database, made: Enqueued, wait: bool, timeout: float | Non
 
     mailbox = Mailbox(db)
     try:
-        [outcome] = await mailbox.wait([made.id], timeout)
+        async with waiting(db, lambda: made.id, timeout):
+            [outcome] = await mailbox.wait([made.id])
     finally:
         await mailbox.close()
     if as_json:

@@ -31,6 +31,7 @@ from shiftboss.cli.output import (
     task_id,
     text,
 )
+from shiftboss.cli.waiting import Timeout, waiting
 from shiftboss.model.codec import shown
 from shiftboss.model.errors import NotFound, UsageError
 from shiftboss.model.step import IN_STEP
@@ -160,16 +161,19 @@ def _failed_step(error: str | None) -> str | None:
 def stream(
     id: TaskId,
     after: Annotated[int, typer.Option("--after", min=0, help="only parts after this number")] = 0,
+    timeout: Timeout = None,
 ) -> None:
     """Print what a task emits until it ends, one JSON object per line."""
     from shiftboss.db.stream import follow
 
     async def read(db: Database) -> None:
-        async for part in follow(db.steps, await task_id(db, id), after):
-            shown = {"number": part.number, "attempt": part.attempt, "part": part.part}
-            if part.discard is not None:
-                shown["discard"] = sorted(part.discard)
-            say_json(shown, line=True)
+        task = await task_id(db, id)
+        async with waiting(db, lambda: task, timeout):
+            async for part in follow(db.steps, task, after):
+                shown = {"number": part.number, "attempt": part.attempt, "part": part.part}
+                if part.discard is not None:
+                    shown["discard"] = sorted(part.discard)
+                say_json(shown, line=True)
 
     with suppress(KeyboardInterrupt):
         ask(read)

@@ -83,7 +83,9 @@ async def test_a_source_is_bounded_in_size_and_time(tmp_path: Path, site: Site) 
 
 async def test_a_point_in_a_thousand_lists_is_no_place(tmp_path: Path) -> None:
     deep = f"{'[' * 900}4.48, 51.92{']' * 900}"
-    feature = '{"type": "Feature", "geometry": {"coordinates": %s}, "properties": {"name": "x", "shop": "bakery"}}'
+    feature = (
+        '{"type": "Feature", "geometry": {"coordinates": %s}, "properties": {"name": "x", "shop": "bakery"}}'
+    )
     (tmp_path / "deep.geojson").write_text('{"features": [' + feature % deep + "]}")
     assert await look("deep.geojson", source_dir=tmp_path) == [None]
 

@@ -26,7 +26,7 @@ SIGNED = "/hooks/"
 class Middleware:
     """Limits bodies to what the caller may send, and notifies the backend of each changing request.
 
-    Routes read a body before they authenticate the caller, so a large one is refused here without a credential.
+    Routes read a body before they authenticate the caller, so a large one needs a valid credential here.
     """
 
     def __init__(self, app: ASGIApp, admin: Backend) -> None:

@@ -10,6 +10,7 @@ import orjson
 import typer
 
 from shiftboss.cli.operator import me, operating
+from shiftboss.cli.waiting import Timeout
 from shiftboss.extensions.bots.operations import BotOperations
 from shiftboss.extensions.runs.cli import Id, watch_runs
 from shiftboss.extensions.runs.store import run_id
@@ -41,6 +42,7 @@ def start(
     city: Annotated[str | None, typer.Option(help="a key of cities.yml")] = None,
     category: Annotated[str | None, typer.Option(help="a key of categories.yml")] = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="show its progress until it ends")] = False,
+    timeout: Timeout = None,
 ) -> None:
     """Start a run and print its id. Other options are parameters of the bot, like --limit 200."""
     from shiftboss.extensions.bots.command import params_of
@@ -51,7 +53,7 @@ def start(
             if not made.created:
                 typer.echo("the same job is already pending or running", err=True)
             typer.echo(made.id)
-            return await watch_runs(db, [made.id]) if watch else 0
+            return await watch_runs(db, [made.id], timeout) if watch else 0
 
     raise typer.Exit(asyncio.run(run()))
 

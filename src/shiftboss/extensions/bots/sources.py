@@ -83,7 +83,7 @@ class Source:
                 return wait
             answer.raise_for_status()
             if (packed := answer.headers.get("content-encoding", "identity")) != "identity":
-                raise SourceTrouble(f"{self.location} answers with the encoding {packed}, which is not accepted")
+                raise SourceTrouble(f"{self.location} sent the encoding {packed}, which is not accepted")
             content = bytearray()
             async for part in answer.aiter_raw():
                 content += part

@@ -15,6 +15,7 @@ import typer
 
 from shiftboss.cli.operator import me, operating
 from shiftboss.cli.output import confirm
+from shiftboss.cli.waiting import Timeout
 from shiftboss.extensions.ai.settings import AISettings
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ async def import_(
     ] = None,
     process: Annotated[bool, typer.Option(help="enqueue the analysis of new and changed entries")] = True,
     wait: Wait = False,
+    timeout: Timeout = None,
     json: Json = False,
 ) -> None:
     """Import entries. Invalid lines are reported by number and skipped."""
@@ -84,7 +86,7 @@ async def import_(
             counts = ", ".join(f"{done.outcomes[name]} {name}" for name in ("new", "changed", "same"))
             typer.echo(f"{counts}, {len(done.problems)} bad; {len(done.tasks)} tasks enqueued")
         if wait:
-            _fail_if(await follow(db, done.tasks, errors))
+            _fail_if(await follow(db, done.tasks, errors, timeout))
         if done.problems:
             raise typer.Exit(1)
 
@@ -97,6 +99,7 @@ async def process(
         typer.Option("--again", help="compute these results again, like embedding_generation"),
     ] = None,
     wait: Wait = False,
+    timeout: Timeout = None,
     json: Json = False,
 ) -> None:
     """Enqueue the analysis of all entries that are not analysed yet."""
@@ -109,7 +112,7 @@ async def process(
         else:
             typer.echo(f"{len(tasks)} tasks enqueued" if tasks else "all entries are analysed")
         if wait:
-            _fail_if(await follow(db, tasks, _console(stderr=True)))
+            _fail_if(await follow(db, tasks, _console(stderr=True), timeout))
 
 
 @command()
@@ -227,12 +230,12 @@ async def status(json: Json = False) -> None:
 
 
 @command()
-async def demo() -> None:
+async def demo(timeout: Timeout = None) -> None:
     """Import a sample of three people's journals, wait for their analysis and show the findings."""
     from shiftboss.extensions.journal.demo import demo
 
     async with _database() as db, _ai(db) as ai:
-        await demo(db, ai, _console())
+        await demo(db, ai, _console(), timeout)
 
 
 @asynccontextmanager

@@ -21,7 +21,7 @@ QUESTIONS = ("awake at night with worry about work", "a happy day on the water",
 TOLD = 7
 
 
-async def demo(db: Database, ai: AI, console: Console) -> None:
+async def demo(db: Database, ai: AI, console: Console, timeout: float | None = None) -> None:
     """Import the sample, wait for its analysis by the fleet, and show the findings.
 
     If the sample is already analysed, only show the findings.
@@ -31,7 +31,7 @@ async def demo(db: Database, ai: AI, console: Console) -> None:
     counts = imported.outcomes
     new, known = counts["new"], counts["same"]
     console.print(f"{counts.total()} journal entries: {new} new, {known} known", highlight=False)
-    failed = await follow(db, imported.tasks, console)
+    failed = await follow(db, imported.tasks, console, timeout)
     if failed:
         why = (failed[0].error or failed[0].status).splitlines()[0]
         message = f"{len(failed)} tasks failed, the first with: {why}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from uuid import UUID
@@ -11,11 +10,11 @@ from uuid import UUID
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from shiftboss.cli.waiting import waiting
 from shiftboss.db import Database
 from shiftboss.model.task import Result, Status
 
 EVERY = 0.25
-PATIENCE = 10.0  # seconds without progress, after which the reason is shown
 STEPS = 10  # lines on a pipe
 
 
@@ -23,31 +22,21 @@ Show = Callable[[int], None]
 
 
 async def follow(
-    db: Database, tasks: Sequence[UUID], console: Console, title: str = "analysing"
+    db: Database, tasks: Sequence[UUID], console: Console, timeout: float | None = None
 ) -> list[Result]:
     """Wait until all tasks have ended, and return those that did not complete."""
     live, bad = list(dict.fromkeys(tasks)), []
-    total, moved, told = len(live), time.monotonic(), False
-    with _progress(console, title, total) as show:
-        while live:
-            ended = [result for result in await db.tasks.watch(live) if result.done]
-            bad += [result for result in ended if result.status != Status.COMPLETE]
-            over = {result.id for result in ended}
-            live = [task for task in live if task not in over]
-            show(total - len(live))
-            if ended:
-                moved = time.monotonic()
-            elif not told and time.monotonic() - moved > PATIENCE:
-                await _explain(db, live[0], console)
-                told = True
-            if live:
-                await asyncio.sleep(EVERY)
+    total = len(live)
+    async with waiting(db, lambda: live[0], timeout):
+        with _progress(console, "analysing", total) as show:
+            while live:
+                found = await db.tasks.watch(live)  # without the tasks that were deleted meanwhile
+                bad += [result for result in found if result.done and result.status != Status.COMPLETE]
+                live = [result.id for result in found if not result.done]
+                show(total - len(live))
+                if live:
+                    await asyncio.sleep(EVERY)
     return bad
-
-
-async def _explain(db: Database, task: UUID, console: Console) -> None:
-    for reason in await db.tasks.why(task):
-        console.print(f"waiting: {reason.detail} {reason.advice}", highlight=False)
 
 
 @contextmanager

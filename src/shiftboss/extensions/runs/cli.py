@@ -10,6 +10,7 @@ import typer
 
 from shiftboss.cli.operator import me, operating
 from shiftboss.cli.output import Json, ask, say_json
+from shiftboss.cli.waiting import Timeout, waiting
 from shiftboss.extensions.runs.operations import RunOperations
 from shiftboss.extensions.runs.store import Runs, run_id
 
@@ -60,6 +61,7 @@ def watch(
     ids: Annotated[
         list[str] | None, typer.Argument(metavar="[ID]...", help="default: all active runs")
     ] = None,
+    timeout: Timeout = None,
 ) -> None:
     """Show progress bars of these runs, or of all active ones, until they end."""
 
@@ -70,7 +72,7 @@ def watch(
             return 0
         for id in chosen:
             await db.family(Runs).find(id)
-        return await watch_runs(db, chosen)
+        return await watch_runs(db, chosen, timeout)
 
     with suppress(KeyboardInterrupt):
         raise typer.Exit(ask(run))
@@ -89,7 +91,7 @@ def cancel(id: Id) -> None:
     typer.echo("cancelled" if row["status"] == "failed" else "cancelling: waiting for its worker to stop")
 
 
-async def watch_runs(db: Database, ids: list[UUID]) -> int:
+async def watch_runs(db: Database, ids: list[UUID], timeout: float | None = None) -> int:
     """Show progress bars until all runs have ended; return 1 if one of them failed."""
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
@@ -97,16 +99,19 @@ async def watch_runs(db: Database, ids: list[UUID]) -> int:
     from shiftboss.model.settings import Settings
 
     rows: list[Row] = []
+    live: list[Row] = []
     columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn()
     with Progress(*columns) as progress:
         lines = {id: progress.add_task(str(id), total=100) for id in ids}
         direct = Settings.load().database.direct_url
-        async for _ in listen(direct or db.url, ["shiftboss_runs"]):
-            rows = await db.family(Runs).named(ids)
-            for row in rows:
-                progress.update(lines[row["id"]], completed=row["progress"], description=_describe(row))
-            if all(row["status"] in ("finished", "failed") for row in rows):
-                break
+        async with waiting(db, lambda: (live and live[0]["task_id"]) or ids[0], timeout):
+            async for _ in listen(direct or db.url, ["shiftboss_runs"]):
+                rows = await db.family(Runs).named(ids)
+                for row in rows:
+                    progress.update(lines[row["id"]], completed=row["progress"], description=_describe(row))
+                live = [row for row in rows if row["status"] in ("pending", "running")]
+                if not live:
+                    break
     for row in rows:
         typer.echo(f"{row['id']} {row['status']} {row['error_message'] or row['counters']}")
     return int(any(row["status"] == "failed" for row in rows))
