@@ -6,7 +6,7 @@ import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, LiteralString, NamedTuple, TypeVar
 from uuid import UUID
 
 import typer
@@ -26,7 +26,7 @@ Columns = Mapping[str, str | Callable[[Row], Any]]
 
 Json = Annotated[bool, typer.Option("--json", help="print JSON")]
 JsonLines = Annotated[bool, typer.Option("--json", help="one JSON object per line")]
-TaskId = Annotated[str, typer.Argument(help="task id")]
+TaskId = Annotated[str, typer.Argument(help="task id, or its first characters")]
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="how many to list")]
 TaskQueue = Annotated[str | None, typer.Option("--queue", "-q", help="default: that of the task")]
 TaskPriority = Annotated[
@@ -215,26 +215,49 @@ def short_ids(ids: Sequence[UUID]) -> int:
     return next(size for size in range(10, 37) if len({str(id)[:size] for id in ids}) == len(ids))
 
 
+class Ids(NamedTuple):
+    """The IDs of one kind of object, and the command that lists them."""
+
+    what: str
+    table: LiteralString
+    listing: str
+    column: LiteralString = "id"
+
+
+TASKS = Ids("task", "public.tasks", "shiftboss tasks list")
+
+
 async def task_id(db: Database, word: str, among: Collection[UUID] | None = None) -> UUID:
     """Resolve a whole task id, or a unique prefix of one. `among` limits what a prefix can mean."""
+    return await whole_id(db, TASKS, word, among)
+
+
+async def whole_id(db: Database, ids: Ids, word: str, among: Collection[UUID] | None = None) -> UUID:
+    """Resolve a whole id, or a unique prefix of one. `among` limits what a prefix can mean."""
+    from shiftboss.db.ids import SHORTEST, starting_with
+
     try:
         return UUID(word)
     except ValueError:
-        found = await db.insights.tasks.starting_with(word, MOST_CANDIDATES + 1)
+        found = await starting_with(db, ids.table, word, MOST_CANDIDATES + 1, ids.column)
+    if found is None:
+        raise UsageError(
+            f"{word!r} is not a {ids.what} id", hint=f"give its first {SHORTEST} characters or more"
+        )
     if among is not None:
         digits = word.replace("-", "").lower()
         found = [id for id in among if id.hex.startswith(digits)] or found
     if not found:
-        raise NotFound(f"there is no task {word}", hint="`shiftboss tasks list` lists tasks")
-    if len(found) > 1:
-        raise ambiguous("task", word, found)
-    return found[0]
+        raise NotFound(f"there is no {ids.what} {word}", hint=f"`{ids.listing}` lists them")
+    return only(ids.what, word, found)
 
 
-def ambiguous(what: str, word: str, found: Sequence[object]) -> UsageError:
-    """Return the error for a prefix of several ids, with the first of them."""
+def only(what: str, word: str, found: Sequence[T]) -> T:
+    """Return the only match of a prefix, or raise an error that shows the first matches."""
+    if len(found) == 1:
+        return found[0]
     shown = ", ".join(map(str, found[:MOST_CANDIDATES])) + (", …" if len(found) > MOST_CANDIDATES else "")
-    return UsageError(
+    raise UsageError(
         f"more than one {what} id starts with {word}", hint=f"add more characters of the id: {shown}"
     )
 

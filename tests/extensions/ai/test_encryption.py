@@ -118,7 +118,7 @@ async def test_without_the_key_nothing_is_read(
         async with await AI.open(settings, db) as stranger:
             assert not (await stranger.complete(QUESTION, model="openai")).cached, "unreadable, so a miss"
     assert len(server.requests()) == 2
-    assert await asyncio.to_thread(main, ["ai", "show", str(call["call_id"])]) == 0
+    assert await asyncio.to_thread(main, ["ai", "show", str(call["call_id"])[:18]]) == 0
     assert capsys.readouterr().out.count(SECRET) == 2
 
 

@@ -184,6 +184,29 @@ async def test_the_command_line_with_and_without_a_run(db: Database, env: dict[s
     assert (code, orjson.loads(out)[0]["id"]) == (0, str(run.id))
 
 
+async def test_the_start_of_a_run_id_names_the_run(db: Database, cli: Any) -> None:
+    ids = ["0189abcd-1234-7aaa-8bbb-000000000001", "0189abcd-1234-7aaa-8bbb-000000000002"]
+    for id, city in zip(ids, ("delft", "leiden"), strict=True):
+        made = await db.runs.start_run("discovery", city)
+        await db.execute("UPDATE worker_runs SET task_id = NULL WHERE id = %s", [made.id])
+        await db.execute("UPDATE worker_runs SET id = %s WHERE id = %s", [id, made.id])
+    other = await db.runs.start_run("verify", "gouda")
+    for command in (("show",), ("cancel",), ("retry",), ("watch",)):
+        code, _, told = await cli("runs", *command, "0189abcd-1234")
+        assert code == 2, command
+        assert "more than one run id starts with 0189abcd-1234" in " ".join(told.split())
+        assert all(id in " ".join(told.split()) for id in ids)
+        assert (await cli("runs", *command, "xyz!"))[0] == 2, command
+        assert (await cli("runs", *command, "0000"))[0] == 3, command
+    code, shown, _ = await cli("runs", "show", str(other.id)[:18], "--json")
+    assert (code, orjson.loads(shown)["city"]) == (0, "gouda")
+    assert (await cli("runs", "cancel", str(other.id).replace("-", "")[:16]))[:2] == (0, "cancelled")
+    code, again, _ = await cli("runs", "retry", str(other.id)[:18])
+    assert code == 0
+    code, listed, _ = await cli("runs", "list", "--bot", "verify")
+    assert [line.split("\t")[0] for line in listed.splitlines()] == [again, str(other.id)]
+
+
 async def test_an_interrupted_command_ends_its_run(
     db: Database, env: dict[str, str], cli: Any, eventually: Eventually
 ) -> None:

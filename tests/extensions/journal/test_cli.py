@@ -73,6 +73,7 @@ def test_show_search_insights_and_status(cli: Cli, analysed_url: str) -> None:
     shown = cli(analysed_url, "show", "mara-2025-02-19", "--json").json()
     assert shown["processed"] is True
     assert next(iter(shown["results"])) == "raw_data_parsing"
+    assert cli(analysed_url, "show", _id(analysed_url, "mara-2025-02-19")[:18], "--json").json() == shown
     hits = cli(analysed_url, "search", "selling bread at the market", "-n", "3", "--json").json()
     assert hits[0]["external_id"] == "priya-2024-11-02"
     plain = cli(analysed_url, "search", "selling bread at the market", "-n", "3").out.splitlines()
@@ -83,6 +84,12 @@ def test_show_search_insights_and_status(cli: Cli, analysed_url: str) -> None:
     assert "\x1b" not in text
     assert "hard time" in text
     assert "jonas\t31\t31" in cli(analysed_url, "status").out
+
+
+def _id(url: str, external: str) -> str:
+    with psycopg.connect(url) as conn:
+        row = conn.execute("SELECT id FROM journal.entries WHERE external_id = %s", [external]).fetchone()
+    return str(row and row[0])
 
 
 def test_an_export_can_be_imported_again(

@@ -149,17 +149,6 @@ class TaskList:
         task["why"] = [reason._asdict() for reason in await self._db.tasks.why(id)]
         return task
 
-    async def starting_with(self, prefix: str, limit: int = 2) -> list[UUID]:
-        """Return tasks whose id starts with these characters, using a range of the primary key."""
-        digits = prefix.replace("-", "").lower()
-        if not 4 <= len(digits) <= 32 or set(digits) - set("0123456789abcdef"):
-            raise UsageError(f"{prefix!r} is not a task id", hint="give its first 4 characters or more")
-        low, high = UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f"))
-        rows = await self._db.fetch(
-            "SELECT id FROM public.tasks WHERE id BETWEEN %s AND %s LIMIT %s", [low, high, limit]
-        )
-        return [row["id"] for row in rows]
-
     async def ids(self, wanted: TaskFilter, limit: int = 1000) -> list[UUID]:
         """Return the tasks that a bulk action applies to: those that match, except those of tracked runs."""
         found: list[UUID] = []

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
-from shiftboss.cli.output import MOST_CANDIDATES, Json, ambiguous, ask, say_json, show_rows
+from shiftboss.cli.output import Ids, Json, ask, say_json, show_rows, whole_id
 from shiftboss.extensions.ai.settings import AISettings
 from shiftboss.extensions.ai.store import AIEngine
 from shiftboss.model.errors import NotFound, UsageError
@@ -25,6 +25,7 @@ app = typer.Typer(
     help="Ask AI models, and look up calls and limits.", add_completion=False, no_args_is_help=True
 )
 T = TypeVar("T")
+CALLS = Ids("call", "shiftboss.ai_calls", "shiftboss ai calls", "call_id")
 Model = Annotated[str | None, typer.Option("--model", "-m", help="a model from the settings, or a provider")]
 
 
@@ -174,14 +175,16 @@ def calls(
 
 
 @app.command()
-def show(call: Annotated[str, typer.Argument(help="a call id, or its first characters")]) -> None:
+def show(call: Annotated[str, typer.Argument(help="call id, or its first characters")]) -> None:
     """Show one call as JSON: prompt, answer, tokens, cost and latency."""
-    found = ask(lambda db: db.family(AIEngine).calls(prefix=call, limit=MOST_CANDIDATES + 1))
-    if not found:
+
+    async def look(db: Database) -> Row | None:
+        return await db.family(AIEngine).call(await whole_id(db, CALLS, call))
+
+    found = ask(look)
+    if found is None:
         raise NotFound(f"there is no call {call}", hint="run `shiftboss ai calls` to list the latest calls")
-    if len(found) > 1:
-        raise ambiguous("call", call, [row["call_id"] for row in found])
-    say_json({**found[0], "cost": float(found[0]["cost"])})
+    say_json({**found, "cost": float(found["cost"])})
 
 
 @app.command()

@@ -85,17 +85,16 @@ class AIEngine:
 
     async def calls(
         self, *, limit: int = 50, task_id: UUID | None = None, tenant: str | None = None,
-        outcome: str | None = None, prefix: str = "",
+        outcome: str | None = None,
     ) -> list[Row]:  # fmt: skip
         """Return the latest calls, newest first."""
         return await self._db.fetch(
             "SELECT * FROM shiftboss.ai_call_log WHERE (%(task_id)s::uuid IS NULL OR task_id = %(task_id)s) "
             "AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s) "
-            "AND (%(outcome)s::text IS NULL OR outcome = %(outcome)s) AND call_id::text LIKE %(prefix)s "
+            "AND (%(outcome)s::text IS NULL OR outcome = %(outcome)s) "
             "ORDER BY started_at DESC LIMIT %(limit)s",
-            {"limit": limit, "task_id": task_id, "tenant": tenant, "outcome": outcome,
-             "prefix": prefix.replace("%", "") + "%"},
-        )  # fmt: skip
+            {"limit": limit, "task_id": task_id, "tenant": tenant, "outcome": outcome},
+        )
 
     async def task_cost(self, task_id: UUID) -> Row:
         """Return `tasks`, `calls`, `tokens` and `cost` of a task and its children, recursively."""

@@ -12,8 +12,7 @@ import typer
 from shiftboss.cli.operator import me, operating
 from shiftboss.cli.waiting import Timeout
 from shiftboss.extensions.bots.operations import BotOperations
-from shiftboss.extensions.runs.cli import Id, watch_runs
-from shiftboss.extensions.runs.store import run_id
+from shiftboss.extensions.runs.cli import Id, run_id, watch_runs
 from shiftboss.lifecycle.logs import configure_logs
 
 app = typer.Typer(add_completion=False)
@@ -62,7 +61,7 @@ def retry(id: Id) -> None:
     """Retry a run that has ended, as a new run, and print the new id."""
 
     async def run() -> UUID:
-        async with operating(BotOperations) as (_, operations):
-            return (await operations.retry_run(me(), run_id(id))).id
+        async with operating(BotOperations) as (db, operations):
+            return (await operations.retry_run(me(), await run_id(db, id))).id
 
     typer.echo(asyncio.run(run()))

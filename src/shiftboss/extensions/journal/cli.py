@@ -117,7 +117,7 @@ async def process(
 
 @command()
 async def show(
-    entry: Annotated[str, typer.Argument(help="its id, or the id it came with")],
+    entry: Annotated[str, typer.Argument(help="its id or the start of it, or the id it came with")],
     user: User = None,
     json: Json = False,
 ) -> None:
@@ -182,7 +182,7 @@ async def export(
 
 @command()
 async def delete(
-    entry: Annotated[str, typer.Argument(help="its id, or the id it came with")],
+    entry: Annotated[str, typer.Argument(help="its id or the start of it, or the id it came with")],
     user: User = None,
     yes: Yes = False,
 ) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from shiftboss.db import Database
+from shiftboss.db.ids import starting_with
 from shiftboss.extensions.ai import AI
 from shiftboss.extensions.ai.providers.local import EMBEDDERS
 from shiftboss.extensions.ai.providers.local.terms import search_terms
@@ -23,6 +24,7 @@ from shiftboss.extensions.journal.vectors import embedding_model
 from shiftboss.model.errors import NotFound, UsageError
 
 BATCH = 500
+SHORTEST_PREFIX = 8  # of an id; a shorter one is too easily the id that another entry came with
 
 
 @dataclass(slots=True)
@@ -98,11 +100,17 @@ async def show(db: Database, ident: str, user: str | None = None) -> dict[str, A
 
 
 async def _one(db: Database, ident: str, user: str | None) -> UUID:
-    found = await db.family(Journal).find_entries(ident, user)
+    journal = db.family(Journal)
+    found = await journal.find_entries(ident, user)
+    if not found and len(ident) >= SHORTEST_PREFIX:
+        for id in await starting_with(db, "journal.entries", ident, 2) or []:
+            found += await journal.find_entries(str(id), user)
     if not found:
         raise NotFound(f"there is no entry {ident!r}", hint="run `shiftboss journal search` to find entries")
     if len(found) > 1:
-        raise UsageError(f"more than one writer has an entry {ident!r}", hint="choose one with --user")
+        raise UsageError(
+            f"more than one entry is called {ident!r}", hint="choose one with --user, or by its id"
+        )
     return found[0]
 
 

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from shiftboss.cli.operator import me, operating
-from shiftboss.cli.output import Json, ask, say_json
+from shiftboss.cli.output import (
+    Columns,
+    Ids,
+    Json,
+    ask,
+    on_terminal,
+    say_json,
+    short_ids,
+    show_rows,
+    whole_id,
+)
 from shiftboss.cli.waiting import Timeout, waiting
 from shiftboss.extensions.runs.operations import RunOperations
-from shiftboss.extensions.runs.store import Runs, run_id
+from shiftboss.extensions.runs.store import Runs
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -21,7 +31,20 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Runs of bots, executed by the fleet.", add_completion=False)
 
-Id = Annotated[str, typer.Argument(metavar="ID", help="the id of a run")]
+RUNS = Ids("run", "public.worker_runs", "shiftboss runs list")
+Id = Annotated[str, typer.Argument(metavar="ID", help="run id, or its first characters")]
+COLUMNS: Columns = {
+    "id": "id",
+    "bot": "bot",
+    "city": "city",
+    "category": "category",
+    "status": "status",
+    "%": "progress",
+    "started": "started_at",
+    "note": lambda row: (
+        row["error_message"] or ", ".join(f"{name} {n}" for name, n in row["counters"].items())
+    ),
+}
 
 
 @app.command("list")
@@ -35,19 +58,20 @@ def list_(
     as_json: Json = False,
 ) -> None:
     """List the latest runs, newest first."""
-    from rich.console import Console
-
     rows = ask(lambda db: db.family(Runs).list_runs(bot=bot, status=status, limit=limit))
-    if as_json:
-        say_json(rows)
-    else:
-        Console().print(_table(rows))
+    size = short_ids([row["id"] for row in rows]) if on_terminal() else None
+    columns = {**COLUMNS, "id": lambda row: str(row["id"])[:size]}
+    show_rows(rows, columns, as_json=as_json, empty="no runs")
 
 
 @app.command()
 def show(id: Id, as_json: Json = False) -> None:
     """Show all details of a run."""
-    row = ask(lambda db: db.family(Runs).find(run_id(id)))
+
+    async def look(db: Database) -> Row:
+        return await db.family(Runs).find(await run_id(db, id))
+
+    row = ask(look)
     if as_json:
         say_json(row)
         return
@@ -66,7 +90,8 @@ def watch(
     """Show progress bars of these runs, or of all active ones, until they end."""
 
     async def run(db: Database) -> int:
-        chosen = [run_id(id) for id in ids or []] or [row["id"] for row in await db.family(Runs).active()]
+        chosen = [await run_id(db, id) for id in ids or []]
+        chosen = chosen or [row["id"] for row in await db.family(Runs).active()]
         if not chosen:
             typer.echo("no active runs; start one with `shiftboss runs start discovery`")
             return 0
@@ -84,11 +109,17 @@ def cancel(id: Id) -> None:
 
     async def run() -> Row:
         async with operating(RunOperations) as (db, operations):
-            await operations.cancel_run(me(), run_id(id))
-            return await db.family(Runs).find(run_id(id))
+            whole = await run_id(db, id)
+            await operations.cancel_run(me(), whole)
+            return await db.family(Runs).find(whole)
 
     row = asyncio.run(run())
     typer.echo("cancelled" if row["status"] == "failed" else "cancelling: waiting for its worker to stop")
+
+
+async def run_id(db: Database, word: str) -> UUID:
+    """Resolve a whole run id, or a unique prefix of one."""
+    return await whole_id(db, RUNS, word)
 
 
 async def watch_runs(db: Database, ids: list[UUID], timeout: float | None = None) -> int:
@@ -120,24 +151,3 @@ async def watch_runs(db: Database, ids: list[UUID], timeout: float | None = None
 def _describe(row: Row) -> str:
     where = " ".join(filter(None, (row["bot"], row["city"], row["category"])))
     return f"{where} [{row['status']}] {row['message'] or ''}".strip()
-
-
-def _table(rows: list[Row]) -> Any:
-    from rich.table import Table
-
-    table = Table(
-        "id", "bot", "city", "category", "status", "%", "started", "note", box=None, header_style="bold"
-    )
-    for row in rows:
-        note = row["error_message"] or ", ".join(f"{name} {n}" for name, n in row["counters"].items())
-        table.add_row(
-            str(row["id"]),
-            row["bot"],
-            row["city"],
-            row["category"],
-            row["status"],
-            str(row["progress"]),
-            f"{row['started_at']:%Y-%m-%d %H:%M:%S}" if row["started_at"] else "",
-            note,
-        )
-    return table
