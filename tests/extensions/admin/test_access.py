@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
+from urllib.parse import urlencode
 
 import httpx
 import pytest
 from admin_helpers import served
 
 from shiftboss.db import Database
+from shiftboss.extensions.admin import access
 from shiftboss.extensions.admin.access import COOKIE, MOST_ADDRESSES, Access, Peer, Throttle
+from shiftboss.extensions.admin.page.mount import built_in
 from shiftboss.extensions.admin.problems import TooManyFailures
 from shiftboss.extensions.admin.settings import AdminSettings
 from shiftboss.model.access import Role
@@ -17,6 +21,7 @@ from shiftboss.model.errors import ConfigError
 from shiftboss.model.settings import Settings
 
 V1 = "/api/v1/admin"
+HTML = {"Accept": "text/html"}
 
 
 async def test_roles(as_role, api: httpx.AsyncClient, db: Database) -> None:  # type: ignore[no-untyped-def]
@@ -56,9 +61,9 @@ async def test_roles(as_role, api: httpx.AsyncClient, db: Database) -> None:  # 
 OPEN = ("/session", "/hooks/{key}")
 
 
-async def test_every_changing_route_refuses_a_viewer(as_role, url: str) -> None:  # type: ignore[no-untyped-def]
-    viewer = await as_role("viewer")
-    document = (await viewer.get("/api/openapi.json")).json()
+async def changing(client: httpx.AsyncClient) -> list[tuple[str, str]]:
+    """Return the method and path of every route that changes something."""
+    document = (await client.get("/api/openapi.json")).json()
     calls = [
         (method, path)
         for path, methods in document["paths"].items()
@@ -66,6 +71,11 @@ async def test_every_changing_route_refuses_a_viewer(as_role, url: str) -> None:
         if method in ("post", "put", "delete", "patch") and not path.endswith(OPEN)
     ]
     assert len(calls) >= 20
+    return calls
+
+
+async def test_every_changing_route_refuses_a_viewer(as_role, url: str) -> None:  # type: ignore[no-untyped-def]
+    viewer = await as_role("viewer")
     bodies = {
         "/workers/run": {"bot": "verify"},
         "/tasks": {"task_type": "t"},
@@ -74,7 +84,7 @@ async def test_every_changing_route_refuses_a_viewer(as_role, url: str) -> None:
         "/tokens": {"name": "n", "role": "viewer"},
         "/vectorizers": {"source": "t"},
     }
-    for method, path in calls:
+    for method, path in await changing(viewer):
         id = "1" if "vectorizers" in path else "01890000-0000-7000-8000-000000000000"
         where = path.replace("{id}", id)
         body = next((b for end, b in bodies.items() if path.endswith(end)), {})
@@ -95,15 +105,56 @@ async def test_wrong_tokens_are_slowed_down_and_right_ones_never(db: Database, s
         assert [(await call("sb_wrong")).status_code for _ in range(3)] == [401] * 3
         blocked = await call("sb_wrong")
         assert blocked.status_code == 429
-        assert 0 < int(blocked.headers["retry-after"]) <= 60
+        assert 0 < int(blocked.headers["retry-after"]) <= 3600
         assert (await call(token)).status_code == 200
         assert (await client.post("/login", data={"token": token})).status_code == 303
         code = await db.tokens.create_login("up", Role.ADMIN, timedelta(minutes=1))
         assert (await client.post(f"/login/{code}")).status_code == 303
-        client.cookies.clear()
+
+
+async def test_every_page_says_so_while_a_client_is_throttled(
+    db: Database, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access, "WINDOW", 3600.0)  # longer than this test takes on a busy machine
+    token = await db.tokens.create_token("ann", Role.ADMIN)
+    strict = settings.model_copy(update={"admin": AdminSettings(failures_per_minute=1)})
+    paths = ["/?span=1d", *(_filled(page.path) for page in built_in())]
+    async with served(db, strict) as url, httpx.AsyncClient(base_url=url, timeout=20) as client:
+
+        def told(answer: httpx.Response) -> bool:
+            return answer.status_code == 429 and 0 < int(answer.headers["retry-after"]) <= 3600
+
+        assert (await client.post("/login", data={"token": "sb_wrong"})).status_code == 401
+        again = await client.post("/login", data={"token": "sb_wrong"})
+        assert told(again)
+        assert "Too many wrong tokens from this address. Wait" in again.text
+        assert told(await client.post("/login/sb_wrong"))
+        assert (await client.get("/login")).status_code == 200, "anybody may open the form"
+
         client.cookies[COOKIE] = "gone"
-        page = await client.get("/", headers={"Accept": "text/html"})
-        assert (page.status_code, page.headers.get("location")) == (303, "/login"), "no 500 while throttled"
+        for path in paths:
+            shown = await client.get(path, headers=HTML)
+            assert told(shown), path
+            assert "Too many wrong tokens from this address. Wait" in shown.text, path
+            there = "/login" if path == "/" else f"/login?{urlencode({'next': path})}"
+            assert f'action="{there}"' in shown.text, "a valid token leads to the page"
+            assert told(await client.get(path, headers={"Accept": "text/event-stream"})), path
+            acted = await client.post(path, headers={"Accept": "application/json"})
+            assert (told(acted), acted.json()["bad"]) == (True, True), path
+
+        logged_in = await client.post("/login?next=%2Fqueues", data={"token": token})
+        assert (logged_in.status_code, logged_in.headers["location"]) == (303, "/queues")
+        for path in paths:
+            assert (await client.get(path, headers=HTML)).status_code in (200, 404), path
+        async with client.stream("GET", "/", headers={"Accept": "text/event-stream"}) as open_page:
+            assert (await anext(open_page.aiter_raw())).startswith(b"retry")
+        stranger = {"Authorization": "Bearer sb_wrong"}
+        assert told(await client.get("/", headers={**HTML, **stranger})), "the address is still throttled"
+
+
+def _filled(path: str) -> str:
+    """Replace the parameters of a path by an ID that does not exist."""
+    return re.sub(r"\{[^}]*\}", "01890000-0000-7000-8000-000000000000", path)
 
 
 async def test_failures_count_per_address_told_by_trusted_proxies(db: Database, settings: Settings) -> None:
@@ -140,14 +191,36 @@ async def test_access_never_opens_again(db: Database, api: httpx.AsyncClient) ->
     assert (await api.get(f"{V1}/me")).status_code == 401
 
 
+#: Not JSON, no object, an unknown field, nothing, and a field of the wrong type.
+INVALID = (b"{", b"[]", b'{"zzz": 1}', b"", b'{"name": 7, "task_type": 7, "bot": 7, "key": 7, "source": 7}')
+
+
 async def test_a_viewer_learns_nothing_about_bodies(as_role, api: httpx.AsyncClient) -> None:  # type: ignore[no-untyped-def]
-    viewer, operator = await as_role("viewer"), await as_role("operator")
-    for path, body in (("/workers/run", b"{"), ("/tasks", b"[]"), ("/tokens", b'{"name": 7}')):
-        where, kind = f"{V1}{path}", {"Content-Type": "application/json"}
-        assert (await viewer.post(where, content=body, headers=kind)).status_code == 403, path
-        assert (await api.post(where, content=body, headers=kind)).status_code == 401, path
-        expected = 403 if path == "/tokens" else 422
-        assert (await operator.post(where, content=body, headers=kind)).status_code == expected, path
+    viewer, kind = await as_role("viewer"), {"Content-Type": "application/json"}
+    for method, path in await changing(viewer):
+        for where in (_filled(path), path.replace("{", "%00").replace("}", "")):
+            if path.endswith("/session"):  # a viewer may log out
+                continue
+            for body in INVALID:
+                refused = await viewer.request(method, where, content=body, headers=kind)
+                assert refused.status_code == 403, (method, where, body, refused.text)
+                unknown = await api.request(method, where, content=body, headers=kind)
+                assert unknown.status_code == 401, (method, where, body, unknown.text)
+    operator = await as_role("operator")
+    for path, expected in (("/workers/run", 422), ("/tasks", 422), ("/tokens", 403)):
+        answer = await operator.post(f"{V1}{path}", content=b"{", headers=kind)
+        assert answer.status_code == expected, path
+
+
+async def test_a_viewer_learns_nothing_about_forms(as_role) -> None:  # type: ignore[no-untyped-def]
+    viewer = await as_role("viewer")
+    acting = [(page, act) for page in built_in() for act in page.acts]
+    assert len(acting) >= 40
+    for page, act in acting:
+        for form in ({"act": act}, {"act": f"{act} x", "name": "", "count": "x", "params": "{"}):
+            for kind, expected in (("text/html", 403), ("application/json", 403)):
+                answer = await viewer.post(_filled(page.path), data=form, headers={"Accept": kind})
+                assert answer.status_code == expected, (page.path, act, answer.text[-300:])
 
 
 async def test_a_link_is_used_by_its_button_only(db: Database, url: str) -> None:
@@ -156,6 +229,7 @@ async def test_a_link_is_used_by_its_button_only(db: Database, url: str) -> None
         for _ in range(2):
             preview = await browser.get(f"/login/{code}")
             assert (preview.status_code, f'action="/login/{code}"' in preview.text) == (200, True)
+            await browser.head(f"/login/{code}")
             assert COOKIE not in browser.cookies
         assert (await browser.post(f"/login/{code}", headers={"Origin": "null"})).status_code == 403
         used = await browser.post(f"/login/{code}", headers={"Origin": url})

@@ -96,15 +96,16 @@ async def _ours(request: Request, error: Exception) -> JSONResponse:
     status = status_of(error)
     if status >= 500:
         log.error("request failed", path=request.url.path, reason=error.message)
-    headers = {}
-    if isinstance(error, Unauthorized):
-        headers["WWW-Authenticate"] = "Bearer"
-    if isinstance(error, TooManyFailures):
-        headers["Retry-After"] = str(max(1, round(error.seconds)))
+    headers = {"WWW-Authenticate": "Bearer"} if isinstance(error, Unauthorized) else {}
     hint = error.hint
     if isinstance(error, DatabaseError) and _not_there(error):
         hint = _NOT_THERE_HINT
-    return problem(status, error.message, hint, error.fields, headers)
+    return problem(status, error.message, hint, error.fields, headers | retry_after(error))
+
+
+def retry_after(error: ShiftbossError) -> dict[str, str]:
+    """Return the header that says when a caller with too many wrong tokens may try again."""
+    return {"Retry-After": str(max(1, round(error.seconds)))} if isinstance(error, TooManyFailures) else {}
 
 
 def status_of(error: ShiftbossError) -> int:

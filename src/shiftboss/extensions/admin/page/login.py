@@ -12,7 +12,7 @@ from fastapi.responses import Response
 from shiftboss.extensions.admin.access import COOKIE, same_origin
 from shiftboss.extensions.admin.backend import At
 from shiftboss.extensions.admin.page import answers
-from shiftboss.extensions.admin.problems import status_of
+from shiftboss.extensions.admin.problems import retry_after, status_of
 from shiftboss.model.errors import ShiftbossError
 
 if TYPE_CHECKING:
@@ -26,6 +26,11 @@ def way_in(request: Request) -> str:
     """Return the address of the login page, which leads back to the requested page."""
     asked = request.url.path + (f"?{request.url.query}" if request.url.query else "")
     return "/login" if asked == "/" else f"/login?{urlencode({'next': asked})}"
+
+
+def refusal(request: Request, error: ShiftbossError) -> Response:
+    """Return the login form in place of a page, with the reason why the page is not shown."""
+    return _page(request, "login.html", error, query=way_in(request).removeprefix("/login"))
 
 
 def wanted(request: Request) -> str:
@@ -88,5 +93,8 @@ def _welcome(request: Request, secret: str) -> Response:
 def _page(request: Request, template: str, error: ShiftbossError | None = None, **context: Any) -> Response:
     shell: Shell = request.app.state.shell
     query = f"?{urlencode({'next': wanted(request)})}" if wanted(request) != "/" else ""
-    text = shell.renderer.plain(template, error=error, theme=answers.theme(request), query=query, **context)
-    return answers.page(request, text, status_of(error) if error else 200)
+    context = {"error": error, "theme": answers.theme(request), "query": query} | context
+    text = shell.renderer.plain(template, **context)
+    if error is None:
+        return answers.page(request, text)
+    return answers.page(request, text, status_of(error), retry_after(error))

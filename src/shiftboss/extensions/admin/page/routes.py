@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlencode
 
@@ -14,12 +14,12 @@ from shiftboss.extensions.admin.access import same_origin
 from shiftboss.extensions.admin.page import answers
 from shiftboss.extensions.admin.page.alerts import alerts_now
 from shiftboss.extensions.admin.page.forms import Form
-from shiftboss.extensions.admin.page.login import way_in
+from shiftboss.extensions.admin.page.login import refusal, way_in
 from shiftboss.extensions.admin.page.render import Piece
 from shiftboss.extensions.admin.page.site import Answer, Context, Page, Visit
 from shiftboss.extensions.admin.page.watching import stream
 from shiftboss.extensions.admin.page.words import sentences
-from shiftboss.extensions.admin.problems import TooManyFailures, Unauthorized, status_of
+from shiftboss.extensions.admin.problems import TooManyFailures, Unauthorized, retry_after, status_of
 from shiftboss.model.errors import NotFound, ShiftbossError, UsageError
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ async def _guarded(
     """Return the response of `answer`, a redirect to the login, or an error page."""
     try:
         who = await shell.admin.access.identify(request)
-    except (Unauthorized, TooManyFailures):
+    except Unauthorized:
         return _to_login(request)
     except ShiftbossError as error:
         return _refusal(shell, request, error)
@@ -75,6 +75,11 @@ def _to_login(request: Request) -> Response:
 
 
 def _refusal(shell: Shell, request: Request, error: ShiftbossError) -> Response:
+    """Answer a caller who is not identified, or not as a viewer."""
+    if _wants(request, "application/json"):
+        return _told(Answer(sentences(error), bad=True), status_of(error), headers=retry_after(error))
+    if isinstance(error, TooManyFailures):
+        return refusal(request, error)
     text = shell.renderer.plain("trouble.html", error=error, theme=answers.theme(request))
     return answers.page(request, text, status_of(error))
 
@@ -163,9 +168,11 @@ def _sheet(shell: Shell, page: Page, visit: Visit, answer: Answer) -> Markup | N
     return shell.renderer.sheet(page, visit, answer.sheet, {"arg": "", **answer.context})
 
 
-def _told(answer: Answer, status: int = 200, sheet: str | None = None) -> Response:
+def _told(
+    answer: Answer, status: int = 200, sheet: str | None = None, headers: Mapping[str, str] | None = None
+) -> Response:
     body: dict[str, Any] = {"told": answer.told, "bad": answer.bad, "sheet": sheet}
-    return JSONResponse(body, status, headers=answers.HEADERS)
+    return JSONResponse(body, status, headers={**answers.HEADERS, **(headers or {})})
 
 
 def _wants(request: Request, kind: str) -> bool:
