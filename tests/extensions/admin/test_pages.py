@@ -14,6 +14,7 @@ import pytest
 from shiftboss.db import Database
 from shiftboss.extensions.admin.access import COOKIE
 from shiftboss.extensions.ai.store import AIEngine
+from shiftboss.extensions.runs.store import Runs
 from shiftboss.model.access import Role
 from shiftboss.model.log import LogLine
 from shiftboss.model.settings import Settings
@@ -135,6 +136,31 @@ async def test_hidden_payloads_show_nowhere_on_the_page_of_a_task(
         f"/ai/calls/{call['call_id']}",
     ):
         assert secret not in (await api.get(path, headers=HTML)).text, path
+
+
+@pytest.mark.parametrize("settings", [{"SHIFTBOSS_ADMIN_HIDE_PAYLOADS": "true"}], indirect=True)
+async def test_hidden_payloads_of_runs_and_schedules_are_kept_but_not_shown(
+    api: httpx.AsyncClient, db: Database, settings: Settings
+) -> None:
+    secret, soon = {"p": "sesame"}, datetime.now(UTC) + timedelta(days=1)
+    run = await db.family(Runs).start_run("verify", None, None, secret, requested_by="ann")
+    await db.schedules.put("s", "0 3 * * *", "UTC", {"task_type": "t", "params": secret}, "latest", soon)
+    runs = "/api/v1/admin/workers/runs"
+    for path in (
+        f"/runs/{run.id}",
+        "/runs",
+        "/schedules",
+        "/schedules?ask=edit&arg=s",
+        runs,
+        f"{runs}/{run.id}",
+    ):
+        shown = await api.get(path, headers=HTML)
+        assert (shown.status_code, "sesame" in shown.text) == (200, False), path
+    form = {"act": "save s", "name": "s", "task_type": "t", "cron": "0 4 * * *", "timezone": "UTC"}
+    assert (await api.post("/schedules", data=form, headers=HTML)).status_code == 303
+    saved = await db.schedules.get("s")
+    assert saved is not None
+    assert (saved["cron"], saved["task"]["params"]) == ("0 4 * * *", secret)
 
 
 def _call(task: UUID, secret: str) -> dict[str, Any]:

@@ -49,7 +49,7 @@ async def view(visit: Visit) -> Context:
 async def view_run(visit: Visit) -> Context:
     row = await visit.admin.db.family(Runs).find(parse_id(visit.params["id"], "run"))
     live = row["status"] in ("pending", "running")
-    return {"run": row, "live": live, "active": live}
+    return {"run": row, "live": live, "active": live, "hide": visit.hides}
 
 
 async def start(visit: Visit, form: Form) -> str:

@@ -9,9 +9,10 @@ from uuid import UUID
 from fastapi import Query
 from pydantic import Field
 
+from shiftboss.db import Row
 from shiftboss.extensions.admin.access import Caller
 from shiftboss.extensions.admin.api.common import FilterText, Limit, Out, make_router
-from shiftboss.extensions.admin.backend import At
+from shiftboss.extensions.admin.backend import At, Backend
 from shiftboss.extensions.admin.problems import responses
 from shiftboss.extensions.runs.operations import RunOperations
 from shiftboss.extensions.runs.store import Runs
@@ -34,7 +35,7 @@ class Run(Out):
     finished_at: datetime | None
     created_at: datetime
     duration_seconds: float | None
-    params: dict[str, Any]
+    params: dict[str, Any] = Field(description="empty while payloads are hidden")
     task_id: UUID | None
     retry_of: UUID | None
     requested_by: str | None
@@ -62,11 +63,11 @@ async def runs(
     name = bot.strip().lower() if bot else None
     if since is not None and since.tzinfo is None:
         since = since.replace(tzinfo=UTC)
+    store = admin.reads.family(Runs)
+    rows = await store.list_runs(bot=name, status=status, since=since, limit=limit, offset=offset)
     return RunPage(
-        items=await admin.reads.family(Runs).list_runs(
-            bot=name, status=status, since=since, limit=limit, offset=offset
-        ),
-        total=await admin.reads.family(Runs).count_runs(bot=name, status=status, since=since),
+        items=[_shown(admin, row) for row in rows],
+        total=await store.count_runs(bot=name, status=status, since=since),
         limit=limit,
         offset=offset,
     )
@@ -85,5 +86,9 @@ async def cancel(id: UUID, admin: At, who: Caller) -> Run:
     return await get_run(admin, id)
 
 
-async def get_run(admin: At, id: UUID) -> Run:
-    return Run.model_validate(await admin.db.family(Runs).find(id))
+async def get_run(admin: Backend, id: UUID) -> Run:
+    return _shown(admin, await admin.db.family(Runs).find(id))
+
+
+def _shown(admin: Backend, row: Row) -> Run:
+    return Run.model_validate(row | {"params": {}} if admin.hides else row)

@@ -43,7 +43,7 @@ async def _edit(visit: Visit, arg: str) -> Context:
         "row": row or {"name": "", "cron": "", "timezone": "UTC", "missed": "latest"},
         "known": row is not None,
         "task": {name: task.get(name) for name in ("task_type", "priority", "queue", "tenant")},
-        "params": _json(task.get("params")),
+        "params": None if row and visit.hides else _json(task.get("params")),
         "requires": _json(task.get("requires")),
         "types": await visit.admin.db.insights.tasks.types(),
         "zones": sorted(available_timezones()),
@@ -75,7 +75,7 @@ def _task(form: Form, before: dict[str, Any]) -> dict[str, Any]:
     """Return the task to enqueue. Options that the form does not show keep their values."""
     given: dict[str, Any] = {name: form.text(name) for name in ("task_type", *OF_TASK)}
     given |= {
-        "params": form.document("params") or {},
+        "params": form.document("params") or {} if form.flag("params") else before.get("params", {}),
         "priority": form.figure("priority"),
         "requires": form.document("requires"),
     }
