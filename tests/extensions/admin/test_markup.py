@@ -2,179 +2,191 @@
 
 from __future__ import annotations
 
-import time
+import re
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime, timedelta
-from typing import Any
-from uuid import UUID, uuid4
+from html.parser import HTMLParser
+from pathlib import Path
 
 import httpx
 import orjson
 import pytest
+from outside import Seeded, evil, mark, quoted, seed
 
+import shiftboss.extensions
 from shiftboss.db import Database
-from shiftboss.extensions.ai.store import AIEngine
-from shiftboss.extensions.journal.parsing import parse
-from shiftboss.extensions.journal.store import Journal
-from shiftboss.extensions.runs.store import Runs
-from shiftboss.model.access import Role
-from shiftboss.model.log import LogLine
-from shiftboss.model.step import Part, Step
-from shiftboss.model.task import NewTask
-from shiftboss.model.worker import Capabilities, Member
+from shiftboss.extensions.admin.page.answers import TOLD
+from shiftboss.extensions.admin.page.assets import asset
+from shiftboss.extensions.admin.page.mount import built_in
 
 HTML = {"Accept": "text/html"}
-#: Each text has its own number, so that the test sees which of them a page shows.
-NAMES = (
-    "type", "queue", "params", "tenant", "pause", "worker", "capability", "event", "detail", "token", "error", "step",
-    "result", "question", "field", "part", "log", "attempt", "group", "place", "message", "prompt", "answer", "template",
-    "model", "city", "category", "run error", "counter", "slot", "slot error", "schedule", "alert", "writer",
-    "text", "insight", "progress",
-)  # fmt: skip
-
-
-def evil(name: str) -> str:
-    return f"\"'><img src=x{NAMES.index(name)}x onerror=alert(1)><script>alert(1)</script>"
+NOBODY = "01890000-0000-7000-8000-000000000000"
+Clients = Callable[[str], Awaitable[httpx.AsyncClient]]
 
 
 @pytest.fixture
-async def paths(db: Database) -> dict[str, tuple[str, ...]]:
-    """Put every text into the database. Return the paths of the pages, with the texts that each must show."""
-    await db.workers.register(
-        Member(id=evil("worker"), capabilities=Capabilities(task_types=[evil("type"), evil("capability")]))
-    )
-    (waiting, running) = await _tasks(db)
-    call = await _call(db, running)
-    await db.tasks.pause("queue", evil("queue"), evil("pause"))
-    await db.events.note(evil("event"), worker_id=evil("worker"), details={"x": evil("detail")})
-    await db.tokens.create_token(evil("token"), Role.VIEWER)
-    soon = datetime.now(UTC) + timedelta(days=1)
-    await db.schedules.put(evil("schedule"), "0 3 * * *", "UTC", {"task_type": evil("type")}, "latest", soon)
-    run = await _run(db)
-    await db.execute(
-        "INSERT INTO public.health (component, status, details_json) VALUES (%s, 'starting', %s)",
-        [evil("slot"), orjson.dumps({"error_message": evil("slot error")}).decode()],
-    )
-    await db.execute(
-        "INSERT INTO shiftboss.alerts (rule, subject, severity, message, advice, started_at, seen_at)"
-        " VALUES ('queue_too_old', %s, 'warning', %s, %s, now(), now())",
-        [evil("queue"), evil("alert"), "shiftboss queues list"],
-    )
-    entry = await _entry(db)
+async def seeded(db: Database) -> Seeded:
+    return await seed(db)
+
+
+def pages(seeded: Seeded) -> dict[str, tuple[str, ...]]:
+    """Return the address of each page and dialog, with the texts that it must show."""
+    ran, asking, vectorizer = f"/tasks/{seeded['ran']}", f"/tasks/{seeded['asking']}", seeded["vectorizer"]
     return {
-        "/": ("alert", "queue"),
+        "/": ("alert", "advice", "queue", "rule", "active bot", "doing", "provider"),
         "/tasks": ("type", "queue", "error", "group", "place", "message"),
-        f"/tasks/{running}": (
-            "type", "queue", "worker", "params", "step", "result", "part", "log", "attempt", "prompt", "answer",
-            "template", "model", "error", "progress",
+        f"/tasks?queue={quoted('queue')}&text={quoted('params')}": ("queue", "params"),
+        f"/tasks?task_type={quoted('type')}": ("type",),
+        "/tasks?ask=new": ("type",),
+        f"/tasks?ask=new&arg={quoted('type')}": ("type", "field", "about", "default", "choice"),
+        ran: (
+            "type", "queue", "worker", "params", "step", "result", "part", "log", "log step", "attempt", "traceback",
+            "prompt", "answer", "template", "model", "error", "progress", "end", "event", "detail", "answerer", "question",
         ),
-        f"/tasks/{waiting}": ("question", "field"),
-        f"/tasks/{running}?ask=again": ("params",),
-        "/approvals": ("question", "field", "type"),
-        "/workers": ("worker", "slot"),
-        f"/workers/{_quoted('worker')}": ("worker", "capability", "detail"),
-        f"/slots/{_quoted('slot')}": ("slot", "slot error"),
+        asking: ("question", "field", "about", "default", "choice"),
+        f"/tasks/{seeded['held']}": ("pause", "params"),
+        f"{ran}?ask=again": ("params", "queue", "field"),
+        "/approvals": ("question", "field", "about", "choice", "type"),
+        "/workers": ("worker", "slot", "host", "slot host", "version"),
+        "/workers?ask=scale": (),
+        f"/workers/{quoted('worker')}": ("worker", "capability", "detail", "event", "host", "version", "region", "queue"),
+        f"/slots/{quoted('slot')}": ("slot", "slot error", "slot host", "queue", "event"),
         "/queues": ("queue", "type", "pause", "tenant"),
-        f"/queues?ask=limit&arg=queue+{_quoted('queue')}": ("queue",),
-        "/schedules": ("schedule", "type"),
-        "/events": ("event", "detail", "worker"),
-        "/access": ("token",),
-        "/runs": ("city", "category", "run error"),
-        f"/runs/{run}": ("city", "run error"),
-        "/ai/calls": ("model", "error"),
-        f"/ai/calls/{call}": ("prompt", "answer"),
+        f"/queues?ask=limit&arg=queue+{quoted('queue')}": ("queue",),
+        f"/queues?ask=pause&arg=queue+{quoted('queue')}": ("queue",),
+        f"/queues?ask=weight&arg={quoted('tenant')}": ("tenant",),
+        "/queues?ask=weight": ("tenant",),
+        "/schedules": ("schedule", "type", "queue", "tenant"),
+        f"/schedules?ask=edit&arg={quoted('schedule')}": ("schedule", "type", "queue", "tenant", "params", "need"),
+        "/events": ("event", "detail", "worker", "slot", "key"),
+        f"/events?kind={quoted('event')}": ("event",),
+        "/access": ("token", "actor", "queue", "pause"),
+        "/runs": ("city", "category", "run error", "bot", "active bot", "actor", "doing"),
+        f"/runs/{seeded['run']}": ("city", "category", "run error", "bot", "actor", "counter", "params", "key"),
+        "/providers": ("provider", "model"),
+        "/ai/calls": ("model", "error", "provider", "type", "tenant"),
+        f"/ai/calls?tenant={quoted('tenant')}": ("tenant", "model"),
+        f"/ai/calls/{seeded['call']}": (
+            "prompt", "answer", "role", "tool", "provider", "model", "tenant", "ai key", "template", "revision",
+            "finish", "error",
+        ),
+        "/ai/limits": ("tenant",),
+        f"/ai/limits?ask=set&arg=tenant+{quoted('tenant')}": ("tenant",),
         "/journal": ("writer",),
-        f"/journal?user={_quoted('writer')}": ("writer", "insight"),
-        f"/journal/{entry}": ("text",),
-        f"/tasks?queue={_quoted('queue')}&text={_quoted('params')}": ("queue", "params"),
-        f"/journal?q={_quoted('text')}": ("text",),
+        f"/journal?user={quoted('writer')}": (
+            "writer", "insight", "title", "emotion", "theme", "the person", "the place", "the concept",
+        ),
+        f"/journal?q={quoted('text')}": ("text",),
+        f"/journal?ask=analyse&arg={quoted('writer')}": ("writer",),
+        "/journal?ask=import": ("writer",),
+        f"/journal/{seeded['entry']}": ("text", "writer", "external", "finding"),
+        "/vectorizers": ("vectorizer", "stage", "reason", "row"),
+        f"/vectorizers?mode=text&q=img&in={quoted('vectorizer')}": ("vectorizer", "chunk", "column"),
+        f"/vectorizers/{vectorizer}": ("vectorizer", "table", "column", "base", "variable", "defer", "stage", "reason"),
+        f"/vectorizers/{vectorizer}?ask=update&arg={vectorizer}": ("vectorizer", "column", "base"),
+        f"/vectorizers?ask=drop&arg={vectorizer}": ("vectorizer", "table"),
+        "/vectorizers?ask=create": ("table",),
     }  # fmt: skip
 
 
-def _quoted(name: str) -> str:
-    return str(httpx.QueryParams({"x": evil(name)}))[2:].replace("+", "%20").replace("/", "%2F")
+# What a visitor typed, in messages that quote it.
+QUOTING = (
+    f"/nowhere/{quoted('typed')}", f"/tasks/{quoted('typed')}", f"/tasks?status={quoted('typed')}",
+    f"/tasks?since={quoted('typed')}", f"/tasks?cursor={quoted('typed')}", f"/workers/{quoted('typed')}", f"/slots/{quoted('typed')}",
+    f"/runs/{quoted('typed')}", f"/runs?status={quoted('typed')}", f"/journal?user={quoted('typed')}",
+    f"/journal/{quoted('typed')}", f"/vectorizers/{quoted('typed')}", f"/ai/calls/{quoted('typed')}",
+    f"/queues?ask={quoted('typed')}", f"/login?next=/{quoted('typed')}", f"/login/{quoted('typed')}",
+    f"/?span={quoted('typed')}", f"/vectorizers?q=x&in={quoted('typed')}", f"/schedules?ask=edit&arg={quoted('typed')}",
+)  # fmt: skip
 
 
-async def _tasks(db: Database) -> tuple[UUID, UUID]:
-    """A task that asks a question, and one that ran and failed once."""
-    new = NewTask(
-        task_type=evil("type"), queue=evil("queue"), params={"x": evil("params")}, tenant=evil("tenant")
-    )
-    asking, _ = await db.tasks.enqueue([new, new])
-    await db.execute("UPDATE tasks SET hold = 'event' WHERE id = %s", [asking.id])
-    schema = {"properties": {"x": {"type": "string", "title": evil("field"), "description": evil("field")}}}
-    await db.execute(
-        "INSERT INTO shiftboss.steps (task_id, kind, name, ordinal, state, attempt, lease, started_at, question,"
-        " schema) VALUES (%s, 'event', %s, 1, 'waiting', 1, 1, now(), %s, %s)",
-        [asking.id, evil("step"), evil("question"), orjson.dumps(schema).decode()],
-    )
-    (task,) = await db.tasks.claim(evil("worker"), 1)
-    quoted = orjson.dumps(evil("part"))
-    await db.steps.append([Part(task.id, task.lease, None, quoted)])
-    await db.steps.store([Step(task.id, task.lease, evil("step"), 1, 0.1, orjson.dumps(evil("result")))])
-    await db.logs.append(
-        [LogLine(task.id, task.lease, 1, evil("step"), time.time(), 30, "t", evil("log"), 0)]
-    )
-    await db.execute(
-        "INSERT INTO shiftboss.past_attempts (task_id, lease, attempt, worker_id, started_at, ended_at, outcome,"
-        " error) VALUES (%s, 1, 1, %s, now(), now(), 'failed', %s)",
-        [task.id, evil("worker"), f"{evil('attempt')}\n{evil('attempt')}"],
-    )
-    await db.execute("UPDATE shiftboss.past_attempts SET error_group = 'abc'")
-    await db.execute(
-        "INSERT INTO shiftboss.error_groups (id, error_type, place, message, first_seen, last_seen, count,"
-        " task_types, task_id) VALUES ('abc', %s, %s, %s, now(), now(), 1, %s, %s)",
-        [evil("group"), evil("place"), evil("message"), [evil("type")], task.id],
-    )
-    await db.execute(
-        "UPDATE tasks SET error_message = %s, status = 'Failed', progress = 3, progress_message = %s,"
-        " generation_processed_at = now() WHERE id = %s",
-        [f"{evil('error')}\n{evil('error')}", evil("progress"), task.id],
-    )
-    return asking.id, task.id
+class Elements(HTMLParser):
+    """Collects what a text from outside must never become."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.wrong: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        given = dict(attributes)
+        ours = tag != "script" or given.get("src") == asset("page.js")
+        links = [given.get(name) or "/" for name in ("href", "action", "src")]
+        if tag in ("img", "iframe", "object", "style") or not ours:
+            self.wrong.append(tag)
+        self.wrong += [name for name in given if name.startswith("on") or name == "style"]
+        self.wrong += [link for link in links if not re.match(r"/(?![/\\])|[?#]", link)]
 
 
-async def _call(db: Database, task: UUID) -> UUID:
-    id = uuid4()
-    call: dict[str, Any] = {
-        "call_id": str(id), "provider": "local", "model": evil("model"), "kind": "completion", "task_type": "t",
-        "task_id": str(task), "tenant": None, "key": None, "template": evil("template"), "template_version": None,
-        "outcome": "error", "prompt_tokens": 1, "completion_tokens": 1, "cost": 0, "latency_ms": 5.0,
-        "error": evil("error"), "finish_reason": "stop", "started_at": datetime.now(UTC).isoformat(),
-        "prompt": {"messages": [{"role": "user", "content": evil("prompt")}]}, "answer": {"text": evil("answer")},
-    }  # fmt: skip
-    await db.family(AIEngine).record_calls([call], 60.0)
-    return id
+def check(path: str, page: httpx.Response) -> None:
+    assert "script-src 'self'" in page.headers["content-security-policy"], path
+    assert Elements(page.text).wrong == [], path
+    assert "<img" not in page.text, path
 
 
-async def _run(db: Database) -> UUID:
-    run = await db.family(Runs).start_run("survey", evil("city"), evil("category"), {}, requested_by="x")
-    await db.execute(
-        "UPDATE worker_runs SET status = 'failed', finished_at = now(), error_message = %s, counters = %s"
-        " WHERE id = %s",
-        [evil("run error"), orjson.dumps({evil("counter"): 1}).decode(), run.id],
-    )
-    return run.id
-
-
-async def _entry(db: Database) -> UUID:
-    journal, raw = db.family(Journal), {"id": "a1", "user": evil("writer"), "date": "2030-05-01"}
-    (entry,) = await journal.upsert_entries([parse(raw | {"text": evil("text")}).row()])
-    insight = {"key": "k", "kind": "trend", "text": evil("insight"), "confidence": 0.9, "evidence": []}
-    await journal.store_insights(evil("writer"), [insight])
-    id: UUID = entry["id"]
-    return id
-
-
-async def test_no_text_from_outside_becomes_markup(
-    as_role: Callable[[str], Awaitable[httpx.AsyncClient]], paths: dict[str, tuple[str, ...]]
-) -> None:
-    admin = await as_role("admin")
-    for path, shown in paths.items():
+async def test_no_text_from_outside_becomes_markup(as_role: Clients, seeded: Seeded) -> None:
+    admin, missing = await as_role("admin"), {}
+    for path, shown in pages(seeded).items():
         page = await admin.get(path, headers=HTML)
         assert page.status_code == 200, (path, page.text[-500:])
-        assert "script-src 'self'" in page.headers["content-security-policy"]
-        assert "<img" not in page.text, path
-        assert "<script>" not in page.text, path
-        missing = [name for name in shown if f"src=x{NAMES.index(name)}x" not in page.text]
-        assert missing == [], path
+        check(path, page)
+        if names := [name for name in shown if mark(name) not in page.text]:
+            missing[path] = names
+    assert missing == {}
+
+
+async def test_every_page_is_attacked(seeded: Seeded) -> None:
+    attacked = {path.partition("?")[0] for path in pages(seeded)}
+    for page in built_in():
+        pattern = re.sub(r"\\\{[^}]*\\\}", ".+", re.escape(page.path))
+        assert any(re.fullmatch(pattern, path) for path in attacked), page.path
+        sheets = {path for path in pages(seeded) if re.fullmatch(pattern, path.partition("?")[0])}
+        for name in page.sheets:
+            assert any(f"ask={name}" in path for path in sheets) or (page.path, name) in UNNAMED, (
+                page.path,
+                name,
+            )
+
+
+#: Dialogs that show no text from outside.
+UNNAMED = {("/access", "token"), ("/access", "login"), ("/queues", "age"), ("/vectorizers/{id}", "drop")}
+
+
+async def test_no_text_that_a_visitor_typed_becomes_markup(as_role: Clients) -> None:
+    admin = await as_role("admin")
+    for path in QUOTING:
+        page = await admin.get(path, headers=HTML)
+        assert page.status_code < 500, (path, page.text[-500:])
+        check(path, page)
+    admin.cookies[TOLD] = quoted("typed")
+    told = await admin.get("/events", headers=HTML)
+    check("the result of the previous action", told)
+    assert mark("typed") in told.text
+
+
+async def test_a_live_page_gets_the_same_markup(as_role: Clients, seeded: Seeded) -> None:
+    admin = await as_role("admin")
+    for path, text in (("/", "alert"), ("/tasks", "error"), ("/runs", "doing")):
+        async with admin.stream("GET", path, headers={"Accept": "text/event-stream"}) as stream:
+            async for line in stream.aiter_lines():
+                if not line.startswith("data: ["):
+                    continue
+                _, _, piece = orjson.loads(line.removeprefix("data: "))
+                assert Elements(piece).wrong == [], path
+                if mark(text) in piece:
+                    break
+
+
+def test_no_template_marks_a_value_as_safe() -> None:
+    templates = sorted(Path(shiftboss.extensions.__file__ or "").parent.rglob("templates/*.html"))
+    assert len(templates) > 40
+    for template in templates:
+        text = template.read_text()
+        # Only literals of the template itself may be marked.
+        assert text.count("|safe") == len(re.findall(r"'[^'{}]*'\|safe", text)), template
+        assert "autoescape" not in text, template
+        assert not re.search(r"\s[\w-]+=\{\{", text), f"an attribute without quotes in {template}"
+        assert not re.search(r"<(script|style)[^>]*>[^<]*\{\{", text), template
+
+
+def test_the_attack_is_one() -> None:
+    assert Elements(f'<p title="{evil("x")}"></p>').wrong != []

@@ -104,7 +104,7 @@ def usage(worker: Any) -> Context:
 
 
 def _number(value: Any, unit: str) -> str | None:
-    return None if value is None else f"{float(value):,.0f} {unit}"
+    return f"{value:,.0f} {unit}" if isinstance(value, int | float) else None  # workers report any JSON
 
 
 def _lines(lines: Lines, worker: Any) -> Context:
