@@ -9,7 +9,7 @@ import asyncio
 import shutil
 import sys
 import tempfile
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,8 @@ PAGES = {
     "queues": "/queues",
     "schedules": "/schedules",
     "providers": "/providers",
+    "ai-calls": "/ai/calls",
+    "ai-limits": "/ai/limits",
     "vectorizers": "/vectorizers",
     "journal": "/journal",
     "events": "/events",
@@ -52,6 +54,17 @@ DETAILS = {
     "task": "task_type = 'research'",
     "task-failed": "task_type = 'charge' AND status = 'Failed'",
     "task-running": "task_type = 'render' AND status = 'In Progress'",
+    "task-waiting": "task_type = 'resize' AND status = 'Queued'",
+}
+# One object of each kind that has its own page.
+OBJECTS = {
+    "run": ("/runs/{}", "SELECT id FROM worker_runs WHERE status = 'running'"),
+    "run-failed": ("/runs/{}", "SELECT id FROM worker_runs WHERE status = 'failed'"),
+    "ai-call": ("/ai/calls/{}", "SELECT call_id FROM shiftboss.ai_calls WHERE task_id IS NOT NULL"),
+    "vectorizer": ("/vectorizers/{}", "SELECT id FROM ai.vectorizer"),
+    "journal-entry": ("/journal/{}", "SELECT id FROM journal.entries ORDER BY written_at DESC"),
+    "worker": ("/workers/{}", "SELECT worker_id FROM active_workers_health ORDER BY worker_id"),
+    "slot": ("/slots/{}", "SELECT component FROM health ORDER BY component"),
 }
 SPREAD = """
     INSERT INTO shiftboss.stats (minute, worker_id, queue, task_type, completed, failed, seconds, buckets)
@@ -78,10 +91,20 @@ async def seed(db: Database) -> None:
     tasks += [NewTask(task_type="render", queue="gpu", params={"scene": f"harbour {n}"}) for n in range(6)]
     tasks += [NewTask(task_type="resize", queue="reports", params={"image": n}) for n in range(40)]
     tasks += [NewTask(task_type="research", params={"topic": topic}) for topic in ("tides", "bridges")]
+    tasks += [NewTask(task_type="resize", tenant=name, params={"image": 7}) for name in ("acme", "hooli")]
     await db.tasks.enqueue(tasks)
     await db.tasks.pause("queue", "reports", "until the month is closed")
     await db.runs.start_run("survey", "rotterdam", "bakery", {"steps": 400, "pause": 0.5}, requested_by="ops")
     await db.runs.start_run("survey", "amsterdam", None, {"steps": 5, "pause": 0.1}, requested_by="ops")
+    await db.runs.start_run("verify", "utrecht", None, {"limit": -1}, requested_by="ops")
+    await db.fairness.set_tenant_weight("acme", 3.0)
+    await db.ai.set_ai_limit("tenant", "acme", daily_budget=5.0, requests_per_minute=60)
+    await db.ai.set_ai_limit("task_type", "research", daily_budget=0.5)
+    soon = datetime.now(UTC) + timedelta(hours=5)
+    report = {"task_type": "resize", "queue": "reports", "tenant": "acme", "params": {"image": 1}}
+    await db.schedules.put("nightly-report", "0 3 * * 1-5", "Europe/Amsterdam", report, "latest", soon)
+    for name, role in (("grafana", Role.VIEWER), ("deploy", Role.OPERATOR)):
+        await db.tokens.create_token(name, role)
 
 
 async def settled(db: Database) -> bool:
@@ -97,20 +120,30 @@ async def until_settled(db: Database) -> None:
 
 
 async def details(db: Database) -> dict[str, str]:
-    """Return the paths of one task, one failed task, one worker and one slot."""
+    """Return the paths of pages that exist only with data, and of dialogs."""
     found = {}
     for name, condition in DETAILS.items():
         row = await db.fetch_one(f"SELECT id FROM tasks WHERE {condition} LIMIT 1")  # noqa: S608
         if row:
             found[name] = f"/tasks/{row['id']}"
-    worker = await db.fetch_one("SELECT worker_id FROM active_workers_health ORDER BY worker_id LIMIT 1")
-    slot = (await db.health.slots())[0]["component"]
+    for name, (path, query) in OBJECTS.items():
+        row = await db.fetch_one(f"{query} LIMIT 1")
+        if row:
+            found[name] = path.format(next(iter(row.values())))
     return found | {
-        "worker": f"/workers/{worker['worker_id']}" if worker else "/",
-        "slot": f"/slots/{slot}",
+        "overview-5m": "/?span=5m",
+        "overview-30d": "/?span=30d",
+        "tasks-filtered": "/tasks?status=Complete&task_type=resize&queue=default",
+        "tasks-nothing": "/tasks?queue=nowhere",
         "journal-user": "/journal?user=mara",
+        "journal-search": "/journal?q=a+day+by+the+sea",
+        "vectorizer-search": "/vectorizers?q=something+to+bake",
         "new-task": "/tasks?ask=new&arg=render",
         "queue-limits": "/queues?ask=limit&arg=queue+gpu",
+        "schedule-edit": "/schedules?ask=edit&arg=tidy",
+        "scale": "/workers?ask=scale",
+        "not-found": "/tasks/01890000-0000-7000-8000-000000000000",
+        "api": "/api/docs",
     }
 
 
