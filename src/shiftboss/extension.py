@@ -40,6 +40,17 @@ class Command:
     """Accept options that the command does not declare."""
 
 
+@dataclass(frozen=True)
+class Option:
+    """An option that an extension adds to a command. It sets one of the extension's settings."""
+
+    setting: str
+    help: str
+    short: str | None = None
+    repeatable: bool = False
+    """The setting is a list, and each use of the option adds a value."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Extension:
     """What an extension contributes. All fields except `name` and `package` are optional."""
@@ -49,6 +60,8 @@ class Extension:
     """The Python package. Its `sql` directory can have `migrations`, `functions` and `views`."""
     extra: str | None = None
     """The extra of `pip install 'shiftboss[extra]'` that installs its dependencies."""
+    extras: Mapping[str, str] = field(default_factory=dict)
+    """Extras to list in `shiftboss doctor` if they are not installed: name → a module that they install."""
     after: tuple[str, ...] = ()
     """Extensions whose tables or modules this one uses."""
 
@@ -62,15 +75,21 @@ class Extension:
     families: Mapping[str, str] = field(default_factory=dict)
     """Families of SQL functions: `db.<name>` → a class that takes the `Database`."""
     attributes: Mapping[str, str] = field(default_factory=dict)
-    """Attributes of API objects: `Context.ai`, `App.ai` or `Sync.ai` → `(object) -> value`."""
+    """Attributes of API objects, as `Context.name`, `App.name` or `Sync.name` → `(object) -> value`."""
     handlers: tuple[str, ...] = ()
     """`Handlers` that `shiftboss up` serves without an app."""
     commands: Mapping[str, Command] = field(default_factory=dict)
     """Commands of the CLI, by name: a typer app, or for `noun verb` a function added to that noun."""
+    options: Mapping[str, Option] = field(default_factory=dict)
+    """Options of other commands: `command --option` → what it sets."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Environment variables that every command sets, unless they are set already."""
+    loggers: tuple[str, ...] = ()
+    """Loggers of its dependencies that log every request. Commands show only their warnings."""
     routes: tuple[str, ...] = ()
-    """FastAPI routers for the admin service."""
+    """FastAPI routers for the HTTP service."""
     pages: tuple[str, ...] = ()
-    """Tuples of `Page` for the dashboard; see `shiftboss.extensions.admin.page.site`."""
+    """Tuples of `Page` for the dashboard; see the module `site` of the extension that serves it."""
     cards: tuple[str, ...] = ()
     """`Card`s on the overview page."""
     stories: tuple[str, ...] = ()
@@ -80,11 +99,11 @@ class Extension:
     companions: tuple[str, ...] = ()
     """`(db, settings) -> Service`: services that run in every process that can become the leader."""
     sources: Mapping[str, str] = field(default_factory=dict)
-    """Additional sources of tasks for workers: name → `(addresses, settings) -> Source`."""
+    """Sources of tasks that replace the database if a setting has a value: setting → `(settings) -> Source`."""
     engines: Mapping[str, str] = field(default_factory=dict)
     """Engines that can run handlers: name → `(address, settings) -> shiftboss.worker.engines.Engine`."""
     asked: Mapping[str, str] = field(default_factory=dict)
-    """Requests that workers can send to a coordinator: name → `async (db, arguments) -> JSON`."""
+    """Requests of workers without a database: name → `async (db, arguments) -> JSON`."""
     duties: tuple[str, ...] = ()
     """`(db, settings) -> list[Duty]`: duties of the leader for this extension, including retention."""
     snapshot: Mapping[str, str] = field(default_factory=dict)

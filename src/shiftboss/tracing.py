@@ -1,4 +1,4 @@
-"""OpenTelemetry: one trace through enqueue, wait, claim, run, steps, child tasks and AI calls.
+"""OpenTelemetry: one trace through enqueue, wait, claim, run, steps, child tasks and calls of models.
 
 Install the extra `otel` and set the usual variables, such as `OTEL_EXPORTER_OTLP_ENDPOINT`. A tracer provider
 of the application is used as it is. Otherwise OpenTelemetry is not imported, and each of these functions
@@ -196,35 +196,6 @@ def step(name: str) -> AbstractContextManager[Any]:
     if current is None:
         return _nothing
     return current.start_as_current_span(f"step {name}", attributes={"shiftboss.step": name})
-
-
-def called(
-    operation: str,
-    model: str,
-    provider: str,
-    seconds: float,
-    attributes: Mapping[str, Any],
-    error: str | None,
-) -> None:
-    """Record a finished call of an AI model, by the semantic conventions for generative AI."""
-    current = tracer()
-    if current is None:
-        return
-    from opentelemetry.trace import SpanKind, Status, StatusCode
-
-    about = {
-        "gen_ai.operation.name": operation,
-        "gen_ai.provider.name": provider,
-        "gen_ai.request.model": model,
-        **{name: value for name, value in attributes.items() if value is not None},
-    }
-    start = time.time_ns() - int(seconds * 1e9)
-    name = f"{operation} {model}"
-    span = current.start_span(name, kind=SpanKind.CLIENT, attributes=about, start_time=start)
-    if error is not None:
-        span.set_status(Status(StatusCode.ERROR, error))
-        span.set_attribute("error.type", error)
-    span.end()
 
 
 def _nanos(at: datetime) -> int:

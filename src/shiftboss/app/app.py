@@ -260,7 +260,7 @@ class App:
         return Sync(self)
 
     def __getattr__(self, name: str) -> Any:
-        """Return an attribute that an extension adds, such as `app.ai`."""
+        """Return an attribute that an extension adds, such as `app.name`."""
         return attribute(self, name)
 
     async def database(self) -> Database:

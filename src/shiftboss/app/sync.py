@@ -98,7 +98,7 @@ class Sync:
             yield
 
     def __getattr__(self, name: str) -> Any:
-        """Return an attribute that an extension adds, such as `app.sync.ai`."""
+        """Return an attribute that an extension adds, such as `app.sync.name`."""
         return attribute(self, name)
 
     def close(self) -> None:

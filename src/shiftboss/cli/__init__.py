@@ -14,8 +14,9 @@ from difflib import get_close_matches
 from typing import Any
 
 from shiftboss import __version__
-from shiftboss.extension import Command, extensions, load, missing
+from shiftboss.extension import Command, Option, extensions, load, missing
 from shiftboss.model.errors import ShiftbossError, UsageError
+from shiftboss.model.sources import set_by_flag
 
 NAME = "shiftboss"
 # Settings for a command that accepts undeclared options.
@@ -59,9 +60,9 @@ COMMANDS: dict[str, Command] = {
 
 # Accepted anywhere on the command line, and passed to child processes through the environment.
 FLAGS: dict[str, tuple[str, str]] = {
-    "--database-url": ("SHIFTBOSS_DATABASE_URL", "use this PostgreSQL instead of the embedded one"),
-    "--data-dir": ("SHIFTBOSS_DATA_DIR", "where the embedded PostgreSQL keeps its data"),
-    "--config": ("SHIFTBOSS_CONFIG", "read this shiftboss.toml"),
+    "--database-url": ("database.url", "use this PostgreSQL instead of the embedded one"),
+    "--data-dir": ("data_dir", "where the embedded PostgreSQL keeps its data"),
+    "--config": ("config", "read this shiftboss.toml"),
 }
 
 
@@ -110,10 +111,12 @@ def commands() -> dict[str, Command]:
 
 
 def load_command(name: str, command: Command, verb: str | None = None) -> Any:
-    """Return the typer app of a command, including the subcommands that extensions add to it.
+    """Return the click command, including the subcommands and options that extensions add to it.
 
     Subcommands whose packages are not installed are omitted, unless one of them is `verb`.
     """
+    from typer.main import get_command
+
     app = load(command.target)
     known = {one.name for one in app.registered_commands}
     for full, inner in _brought().items():
@@ -125,7 +128,30 @@ def load_command(name: str, command: Command, verb: str | None = None) -> Any:
         except ModuleNotFoundError:
             if own == verb:
                 raise
-    return app
+    loaded = get_command(app)
+    loaded.params += [
+        _option(full.removeprefix(f"{name} "), option)
+        for extension in extensions()
+        for full, option in extension.options.items()
+        if full.startswith(f"{name} --")
+    ]
+    return loaded
+
+
+def _option(flag: str, option: Option) -> Any:
+    """Return the click option. Like a flag, it sets the setting through the environment."""
+    import json
+
+    from typer.core import TyperOption
+
+    def keep(_context: Any, _option: Any, value: Any) -> None:
+        if value:
+            set_by_flag(option.setting, json.dumps(value) if option.repeatable else value, flag)
+
+    names = [flag] if option.short is None else [flag, option.short]
+    return TyperOption(
+        param_decls=names, help=option.help, multiple=option.repeatable, expose_value=False, callback=keep
+    )
 
 
 def _brought() -> dict[str, Command]:
@@ -138,13 +164,12 @@ def _extra(name: str, command: Command, args: list[str]) -> str | None:
 
 
 def _invoke(name: str, command: Command, args: list[str]) -> int:
-    from typer.main import get_command
-
-    # gRPC's fork handlers crash some children between fork and exec, and no command uses gRPC after a fork.
-    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
-    app = load_command(name, command, args[0] if args else None)
+    for extension in extensions():
+        for variable, value in extension.environment.items():
+            os.environ.setdefault(variable, value)
+    loaded = load_command(name, command, args[0] if args else None)
     try:
-        get_command(app).main(args=args, prog_name=f"{NAME} {name}")
+        loaded.main(args=args, prog_name=f"{NAME} {name}")
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(bool(end.code))
     return 0
@@ -168,10 +193,9 @@ def _take_switch(args: list[str], switch: str) -> bool:
 
 
 def _take_flags(args: list[str]) -> None:
-    for flag, (variable, _) in FLAGS.items():
+    for flag, (setting, _) in FLAGS.items():
         while (value := _take_value(args, flag)) is not None:
-            os.environ[variable] = value
-            os.environ[f"{variable}__FLAG"] = flag
+            set_by_flag(setting, value, flag)
 
 
 def _take_value(args: list[str], flag: str) -> str | None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from shiftboss import __version__
 from shiftboss.cli.output import count, span
 from shiftboss.db.identity import HINT
-from shiftboss.extension import contributions
+from shiftboss.extension import contributions, extensions
 from shiftboss.model.errors import ShiftbossError
 from shiftboss.model.settings import Settings
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from shiftboss.db import Database, Row
     from shiftboss.db.insights.rows import ServerState
 
-EXTRAS = {"coordinator": "grpc", "admin": "fastapi", "ai": "wordllama", "redis": "redis"}
 GB = 1024**3
 
 
@@ -73,7 +72,8 @@ def _name(look: Look) -> str:
 def installation() -> list[Finding]:
     python = ".".join(map(str, sys.version_info[:3]))
     findings = [Finding("ok", "installed", f"Shiftboss {__version__} on Python {python}")]
-    missing = [extra for extra, module in EXTRAS.items() if find_spec(module) is None]
+    extras = {extra: module for extension in extensions() for extra, module in extension.extras.items()}
+    missing = [extra for extra, module in extras.items() if find_spec(module) is None]
     if missing:
         advice = f"to install them: pip install 'shiftboss[{','.join(missing)}]'"
         findings.append(Finding("ok", "installed", f"extras not installed: {', '.join(missing)}", advice))

@@ -87,7 +87,7 @@ async def _run(target: str, settings: Settings, log_level: str) -> None:
         await when_up(db.installation.own)
         await when_up(lambda: configure(db, settings.autoscale))
         supervisor = Supervisor.of(db, settings, target, log_level)
-        # A supervisor can lead, because a fleet without a coordinator needs rescues and schedules too.
+        # A supervisor can lead, because a fleet without other services needs rescues and schedules too.
         with stop_on_signals(supervisor.request_stop):
             async with candidate(db, settings):
                 await supervisor.start()

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from typer.main import get_command
-
 from shiftboss.cli import commands, load_command
 from shiftboss.extension import Command
 
@@ -33,7 +31,7 @@ def tree() -> list[Node]:
 
 def _top(name: str, entry: Command) -> Node | None:
     try:
-        command = get_command(load_command(name, entry))
+        command = load_command(name, entry)
     except ModuleNotFoundError:
         return None
     return _node(name, command, entry.help)

@@ -29,12 +29,9 @@ def up(
     queue: Annotated[
         list[str] | None, typer.Option("--queue", "-q", help="dedicated workers, as queue=count; repeatable")
     ] = None,
-    port: Annotated[
-        int | None, typer.Option("--port", "-p", min=0, max=65535, help="port of the dashboard")
-    ] = None,
     log_level: LogLevel = "warning",
 ) -> None:
-    """Run the database, workers, coordinator and dashboard. Ctrl-C drains; a second Ctrl-C stops at once.
+    """Run the database, workers and all services. Ctrl-C drains; a second Ctrl-C stops at once.
 
     Without SHIFTBOSS_DATABASE_URL, an embedded PostgreSQL is started. The schema is migrated first.
 
@@ -44,14 +41,14 @@ def up(
     from shiftboss.model.settings import Settings
     from shiftboss.worker.process import handlers_of, load
 
-    settings = _settings(Settings.load(), workers, queue, port)
+    settings = _settings(Settings.load(), workers, queue)
     configure_logs(log_level)
     loaded = load(target)
     handlers_of(loaded, target)
     asyncio.run(_up(target, loaded, settings, log_level))
 
 
-def _settings(settings: Settings, workers: int | None, queue: list[str] | None, port: int | None) -> Settings:
+def _settings(settings: Settings, workers: int | None, queue: list[str] | None) -> Settings:
     """Apply the command's options on top of the file and the environment."""
     from shiftboss.cli.supervise import slots
     from shiftboss.supervisor.supervisor import ALL
@@ -59,8 +56,7 @@ def _settings(settings: Settings, workers: int | None, queue: list[str] | None, 
     pools = slots(queue) if queue else dict(settings.supervisor.queues)
     if workers is not None or not pools:
         pools[ALL] = workers if workers is not None else max(os.cpu_count() or 1, 1)
-    settings = settings.changed("supervisor", queues=pools)
-    return settings if port is None else settings.changed("admin", port=port)
+    return settings.changed("supervisor", queues=pools)
 
 
 async def _up(target: str, loaded: Any, settings: Settings, log_level: str) -> None:

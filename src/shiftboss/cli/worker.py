@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -37,12 +36,6 @@ def worker(
         str | None, typer.Option("--id", help="the worker's name; default: host and process id")
     ] = None,
     component: Annotated[str | None, typer.Option("--component", hidden=True)] = None,
-    coordinator: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--coordinator", help="receive tasks from this HOST:PORT instead of the database; repeatable"
-        ),
-    ] = None,
     engine: Annotated[
         str | None,
         typer.Option("--engine", help="run tasks of this engine, as NAME or NAME=ADDRESS"),
@@ -80,45 +73,42 @@ def worker(
         handlers = handlers_of(app, target)
         mark = mark_of(spec)
         with asyncio.Runner(loop_factory=fast_loop()) as runner:
-            if not coordinator:
-                runner.run(_register_schedules(app, settings, mark))
-            runner.run(_run(named, handlers, settings, spec, coordinator or [], mark))
+            runner.run(_run(named, app, handlers, settings, spec, mark))
 
 
 async def _run(
     named: WorkerName,
+    app: object,
     handlers: Handlers,
     settings: Settings,
     spec: SlotSpec | None,
-    coordinators: list[str],
     mark: Mark,
 ) -> None:
     from shiftboss.leader.duties import candidate
     from shiftboss.worker.process import run_worker
 
-    source = None
-    if coordinators:
-        source = _source("coordinator")(coordinators, settings)
+    source = _source(settings)
+    if source is None:
+        await _register_schedules(app, settings, mark)
     # An unsupervised worker can lead, because a fleet of such workers needs rescues and schedules too.
     plain = spec is None and source is None
     beside = partial(candidate, settings=settings, eagerness=0.2, name=named.id) if plain else None
     await run_worker(named, handlers, settings, source=source, spec=spec, beside=beside, mark=mark)
 
 
-def _source(name: str) -> Callable[[list[str], Settings], Source]:
-    """Return the constructor of a task source that an extension provides."""
-    from shiftboss.extension import load, missing, named
-    from shiftboss.model.errors import UsageError
+def _source(settings: Settings) -> Source | None:
+    """Return the source of tasks that the settings ask for, or None for the database."""
+    from shiftboss.extension import extensions, load, missing
 
-    target = named("sources").get(name)
-    if target is None:
-        hint = f"pip install 'shiftboss[{name}]'"
-        raise UsageError(f"no installed extension provides --{name}", hint=hint)
-    try:
-        make: Callable[[list[str], Settings], Source] = load(target)
-    except ModuleNotFoundError as error:
-        raise missing(f"--{name}", name, error) from error
-    return make
+    for extension in extensions():
+        for setting, target in extension.sources.items():
+            if settings.value_of(setting):
+                try:
+                    source: Source = load(target)(settings)
+                except ModuleNotFoundError as error:
+                    raise missing(setting, extension.extra, error) from error
+                return source
+    return None
 
 
 async def _register_schedules(app: object, settings: Settings, mark: Mark) -> None:

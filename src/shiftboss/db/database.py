@@ -85,7 +85,7 @@ class Database:
     """An open database. Use `async with await Database.open()`, or `await Database.open()` and `close()`.
 
     Each family of SQL functions is a class in its own module. Those of the core are attributes of this
-    class; those of extensions are available as `db.family(Runs)`, or by name as `db.runs`.
+    class; those of extensions are available as `db.family(Notes)`, or by name as `db.notes`.
     """
 
     alerts: Alerts

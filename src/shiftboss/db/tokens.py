@@ -55,7 +55,7 @@ class Tokens:
         return row["n"] if row else 0
 
     async def has_tokens(self) -> bool:
-        """Return whether a token was ever created. From then on the admin service requires one."""
+        """Return whether a token was ever created. From then on services require one."""
         row = await self._db.fetch_one("SELECT shiftboss.has_tokens() AS has")
         return bool(row and row["has"])
 

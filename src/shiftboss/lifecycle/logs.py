@@ -9,21 +9,11 @@ from typing import Any
 
 import orjson
 
+from shiftboss.extension import extensions
 from shiftboss.log import Event
 
 # Libraries that log every request at level `info`.
-CHATTY = (
-    "httpx",
-    "httpx2",
-    "httpcore",
-    "httpcore2",
-    "openai",
-    "grpc",
-    "urllib3",
-    "uvicorn",
-    "asyncio",
-    "wordllama",
-)
+CHATTY = ("httpx", "httpx2", "httpcore", "httpcore2", "urllib3", "asyncio")
 COLORS = {"debug": "2", "info": "32", "warning": "33", "error": "31", "critical": "31"}
 
 
@@ -98,5 +88,5 @@ def configure_logs(level: str = "info", **bound: Any) -> None:
         root.removeHandler(former)
     root.addHandler(handler)
     root.setLevel(min(handler.level, logging.INFO))
-    for name in CHATTY:
+    for name in (*CHATTY, *(name for extension in extensions() for name in extension.loggers)):
         logging.getLogger(name).setLevel(max(logging.WARNING, handler.level))

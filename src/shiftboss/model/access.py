@@ -16,7 +16,7 @@ class Role(StrEnum):
     WORKER = "worker"
 
 
-# A worker's token gives access to the coordinator only.
+# A worker's token gives access to tasks only, not to the API.
 _RANK = {Role.WORKER: 0, Role.VIEWER: 1, Role.OPERATOR: 2, Role.ADMIN: 3}
 
 

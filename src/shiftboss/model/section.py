@@ -13,7 +13,7 @@ Secret = Annotated[str | None, Field(repr=False)]
 
 
 class Section(BaseModel):
-    """The settings of one package. A section can contain sections: `ai.openai.model`."""
+    """The settings of one package. A section can contain sections: `shop.mail.host`."""
 
     # Built when it is validated: one validator of all settings needs none of each section.
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)

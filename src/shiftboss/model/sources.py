@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -80,6 +81,12 @@ def _misspelt(name: str, names: Iterable[str]) -> str | None:
 
 def _variable(key: str) -> str:
     return PREFIX + key.replace(".", "_").upper()
+
+
+def set_by_flag(key: str, value: str, flag: str) -> None:
+    """Set a setting in the environment of this process and its children, and record the flag as its source."""
+    os.environ[_variable(key)] = value
+    os.environ[_variable(key) + FLAG_MARK] = flag
 
 
 def _parse(text: str) -> Any:

@@ -49,7 +49,7 @@ class StepScope:
     def __init__(self, name: str, where: object = None) -> None:
         self.name = name
         self.where = where
-        """What stores the step: the database, the coordinator, or None."""
+        """What stores the step: the database, a service in front of it, or None."""
         self._also: dict[str, list[Any]] = {}
         self._ended: list[Callable[[bool], None]] = []
         self._open = True

@@ -1,6 +1,6 @@
 """The terms of a task type that workers publish beside its JSON Schema.
 
-A client that enqueues by name (the command line, HTTP, gRPC) has no decorator to read them from. A key that
+A client that enqueues by name (the command line, HTTP) has no decorator to read them from. A key that
 is a template, such as `{user_id}`, applies there too. A key that is a function applies only in Python.
 """
 

@@ -55,7 +55,7 @@ class Capacity:
     def is_done(self, claimed: int, busy: bool) -> bool:
         """Record a claim. Return whether `max_tasks` or `exit_when_empty` says that the worker should end.
 
-        One empty claim is not enough: coordinators send tasks with a delay.
+        One empty claim is not enough: a source may deliver tasks with a delay.
         """
         self._claimed += claimed
         self._empty_claims = 0 if claimed or busy else self._empty_claims + 1

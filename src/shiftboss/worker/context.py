@@ -121,7 +121,7 @@ class Context:
     def db(self) -> Database:
         """The worker's database."""
         if self._db is None:
-            raise RuntimeError("this worker has no database: it gets its tasks from a coordinator")
+            raise RuntimeError("this worker has no database: it gets its tasks from another source")
         return self._db
 
     @property
@@ -129,7 +129,7 @@ class Context:
         """What stores this task, for extensions: the worker's database, or the source of its tasks."""
         where = self._db or (self._store and self._store.where)
         if where is None:
-            raise RuntimeError("this task runs without a database and without a coordinator")
+            raise RuntimeError("this task runs without a database and without another source of tasks")
         return where
 
     def run_in_loop(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
@@ -141,7 +141,7 @@ class Context:
         return asyncio.run_coroutine_threadsafe(_run_within(within, coroutine), self._loop).result()
 
     def __getattr__(self, name: str) -> Any:
-        """Return an attribute that an extension adds, such as `ctx.ai`."""
+        """Return an attribute that an extension adds, such as `ctx.name`."""
         return attribute(self, name)
 
     @cached_property
@@ -257,7 +257,7 @@ class Context:
     @property
     def _steps(self) -> StepStore:
         if self._store is None:
-            raise UsageError("durable steps and waits need a worker with a database or a coordinator")
+            raise UsageError("durable steps and waits need a worker with a database or another source that stores them")
         return self._store
 
     async def _recorded(self, key: Key) -> Recorded | None:

@@ -117,7 +117,7 @@ class OpenEnvironment:
             return self._open[kind]
         if self._db is None:
             raise UsageError(
-                f"this worker has no database for parameter {name}: it gets its tasks from a coordinator",
+                f"this worker has no database for parameter {name}: it gets its tasks from another source",
                 hint="run the task on a worker that opens the database",
             )
         return self._db

@@ -56,7 +56,7 @@ def check_engine(task: str, terms: Mapping[str, Any]) -> None:
     asked = [name for name in ("cpus", "gpus", "memory") if terms.get(name) is not None]
     if terms.get("engine") is None:
         if asked:
-            raise UsageError(f"{task}: {asked[0]} needs an engine", hint='set one: engine="ray"')
+            raise UsageError(f"{task}: {asked[0]} needs an engine", hint='set one: engine="name"')
         return
     for name in asked:
         value = terms[name]

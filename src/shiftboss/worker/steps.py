@@ -45,7 +45,7 @@ class StepStore(Protocol):
 
 
 class StepLink(Protocol):
-    """Sends steps and parts in batches, to the database or to a coordinator.
+    """Sends steps and parts in batches, to the database or to the source of the tasks.
 
     All methods but `begin` return the ids of tasks whose lease is stale, and can raise TasksLocked.
     """

@@ -46,5 +46,5 @@ class Errors:
         return rows[0]
 
     async def members(self, id: str, limit: int = 10_000) -> list[UUID]:
-        """Return the tasks that this error failed, without those of tracked runs, which retry them."""
+        """Return the tasks that this error failed, without those with a run_id, which others retry."""
         return [row["id"] for row in await self._db.fetch(_MEMBERS, [id, limit])]

@@ -150,7 +150,7 @@ class TaskList:
         return task
 
     async def ids(self, wanted: TaskFilter, limit: int = 1000) -> list[UUID]:
-        """Return the tasks that a bulk action applies to: those that match, except those of tracked runs."""
+        """Return the tasks that a bulk action applies to: those that match, except those with a run_id."""
         found: list[UUID] = []
         cursor: str | None = None
         while len(found) < limit:

@@ -28,6 +28,7 @@ extension = Extension(
     name="ai",
     package=__name__,
     extra="ai",
+    extras={"ai": "wordllama", "redis": "redis"},
     settings={"ai": f"{__name__}.settings:AISettings"},
     attributes={
         "Context.ai": f"{__name__}.attributes:of_context",
@@ -45,6 +46,7 @@ extension = Extension(
             f"{__name__}.cli:app", "show AI providers: circuit, limits, spend and budget", "ai"
         ),
     },
+    loggers=("openai", "wordllama"),
     pages=(f"{__name__}.page:PAGES", f"{__name__}.page_calls:PAGES", f"{__name__}.page_limits:PAGES"),
     cards=(f"{__name__}.card:CARD",),
     stories=(f"{__name__}.story:STORY",),

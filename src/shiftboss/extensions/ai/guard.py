@@ -10,7 +10,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from shiftboss import tracing
+from shiftboss.extensions.ai import spans
 from shiftboss.extensions.ai.admission import Admissions, Call, Outcome, Ticket
 from shiftboss.extensions.ai.errors import (
     Declined,
@@ -212,7 +212,7 @@ class Guarded:
 
     async def _settle(self, ticket: Ticket, outcome: Outcome) -> None:
         call = ticket.call
-        tracing.called(
+        spans.called(
             "embeddings" if call.kind == "embedding" else "chat",
             call.model,
             self.name,

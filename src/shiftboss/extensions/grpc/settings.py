@@ -39,6 +39,8 @@ class CoordinatorSettings(Section):
     scaler: bool = False
     """Serve KEDA's external scaler. It sends no token, so any client can read how many tasks wait."""
 
+    addresses: tuple[str, ...] = ()
+    """For workers: receive tasks from these coordinators, as HOST:PORT, instead of the database."""
     token: Secret = None
     """For workers: the token for the coordinator."""
     ca: Path | None = None

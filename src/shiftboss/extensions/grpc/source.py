@@ -339,7 +339,8 @@ class CoordinatorSource:
         self._closing.append(closing)
 
 
-def source(addresses: list[str], settings: Settings) -> CoordinatorSource:
-    """Return a source of tasks from the coordinators at these addresses."""
+def source(settings: Settings) -> CoordinatorSource:
+    """Return a source of tasks from the coordinators that the settings name."""
     use(settings)
-    return CoordinatorSource(addresses, CoordinatorSettings.of(settings))
+    own = CoordinatorSettings.of(settings)
+    return CoordinatorSource(own.addresses, own)

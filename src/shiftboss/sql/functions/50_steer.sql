@@ -316,17 +316,12 @@ BEGIN
         detail := format('due at %s, in %s', coalesce(t.run_at, t.created_at),
             date_trunc('second', coalesce(t.run_at, t.created_at) - v_now));
         advice := CASE
-            WHEN t.wait_reason ~ '^the budget of (tenant|task type|key) ' THEN (
-                SELECT format('wait, or raise it: shiftboss ai limit %s %s --daily-budget …', replace(m[1], ' ', '_'),
-                    CASE WHEN m[2] ~ '^[[:alnum:]_.:/@][[:alnum:]_.:/@-]*$' THEN m[2]
-                         ELSE '''' || replace(m[2], '''', '''\''''') || '''' END)
-                FROM regexp_match(t.wait_reason, '^the budget of (tenant|task type|key) (.*) is spent until') m)
-            WHEN t.wait_reason ~ '^(provider|budget|rate|the budget of provider) '
-                THEN 'shiftboss providers shows the circuit, the budget and the limits'
             WHEN t.wait_reason = 'limit reached'
                 THEN (SELECT 'wait, or raise it: ' || shiftboss.raise_limit_command(x, 'rate')
                 FROM shiftboss.limits_of(t.queue, t.task_type) x WHERE x.rate_per = 'key' ORDER BY x.kind DESC LIMIT 1)
-            ELSE 'wait, or enqueue it again without a time' END;
+            ELSE coalesce((SELECT regexp_replace(t.wait_reason, a.pattern, a.advice) FROM shiftboss.advice a
+                WHERE t.wait_reason ~ a.pattern ORDER BY length(a.pattern) DESC LIMIT 1),
+                'wait, or enqueue it again without a time') END;
         IF t.wait_reason = 'limit reached' THEN
             detail := format('the rate of the key "%s" is used up; ', t.concurrency_key) || detail;
         END IF;
@@ -410,8 +405,9 @@ BEGIN
         reason := 'busy';
         detail := format('%s older tasks of the same kind are ahead of it', CASE WHEN v_running > 10000
             THEN 'over 10000' ELSE v_running::text END)
-            || coalesce('; ' || shiftboss.lane_says(shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant,
-                t.requires)), '');
+            || coalesce('; ' || (SELECT string_agg(format('%s: %s', r.coordinator, r.detail), '; ' ORDER BY r.coordinator)
+                FROM shiftboss.lane_reasons r WHERE r.at > v_now - interval '30 seconds'
+                AND r.lane = shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires)), '');
         advice := 'wait, add workers (shiftboss scale), or give it a higher priority';
         RETURN NEXT;
     END IF;

@@ -43,7 +43,7 @@ BEGIN
     RETURN v_count;
 END $$;
 
--- Whether the admin service requires a token. Permanently true once a token was created: an expired, revoked or
+-- Whether services require a token. Permanently true once a token was created: an expired, revoked or
 -- deleted token must not open the service to everyone again. Worker tokens give no access to the service and do not
 -- count.
 CREATE OR REPLACE FUNCTION shiftboss.has_tokens() RETURNS boolean LANGUAGE sql STABLE
