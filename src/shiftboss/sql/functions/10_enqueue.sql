@@ -288,8 +288,8 @@ BEGIN
     INTO v_linked, v_unique, v_key FROM jsonb_array_elements(p_tasks) t, jsonb_object_keys(t) k;
     IF v_key IS NOT NULL THEN
         RAISE EXCEPTION 'unknown field "%" in a task', v_key USING ERRCODE = 'invalid_parameter_value',
-            HINT = 'Known fields: task_type, params, queue, priority, origin, tenant, run_at, delay, deadline, timeout, '
-                || 'dedup_key, dedup_for, debounce, debounce_max, concurrency_key, max_attempts, backoff, '
+            HINT = 'Known fields: task_type, params, queue, priority, origin, tenant, run_at, delay, deadline, '
+                || 'timeout, dedup_key, dedup_for, debounce, debounce_max, concurrency_key, max_attempts, backoff, '
                 || 'backoff_factor, backoff_max, depends_on, on_dependency_failure, requires, region, run_id, id, '
                 || 'metadata.';
     END IF;

@@ -32,11 +32,7 @@ SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 SET enable_material = off SET jit = off AS $$
 DECLARE
     v_now timestamptz := shiftboss.now();
-    v_done int;
-    v_parents uuid[];
-    v_awaited uuid[];
-    v_types text[];
-    v_keys text[];
+    v record;
 BEGIN
     WITH done AS (
         UPDATE public.tasks t SET
@@ -54,14 +50,15 @@ BEGIN
             count(*), coalesce(sum(seconds), 0), min(seconds), max(seconds)
         FROM done GROUP BY worker_id, task_type, shiftboss.time_bucket(seconds)
     )
-    SELECT count(*), array_agg(id) FILTER (WHERE has_dependants), array_agg(id) FILTER (WHERE awaited),
-        array_agg(task_type) FILTER (WHERE concurrency_key IS NOT NULL),
-        array_agg(concurrency_key) FILTER (WHERE concurrency_key IS NOT NULL)
-    INTO v_done, v_parents, v_awaited, v_types, v_keys FROM done;
-    IF v_parents IS NOT NULL OR v_awaited IS NOT NULL OR v_types IS NOT NULL THEN
-        PERFORM shiftboss.after_end(v_parents, v_awaited, v_types, v_keys);
+    SELECT count(*) AS done, array_agg(id) FILTER (WHERE has_dependants) AS parents,
+        array_agg(id) FILTER (WHERE awaited) AS awaited,
+        array_agg(task_type) FILTER (WHERE concurrency_key IS NOT NULL) AS types,
+        array_agg(concurrency_key) FILTER (WHERE concurrency_key IS NOT NULL) AS keys
+    INTO v FROM done;
+    IF v.parents IS NOT NULL OR v.awaited IS NOT NULL OR v.types IS NOT NULL THEN
+        PERFORM shiftboss.after_end(v.parents, v.awaited, v.types, v.keys);
     END IF;
-    RETURN CASE WHEN v_done = cardinality(p_ids) THEN '{}' ELSE shiftboss.stale(p_ids, p_leases, 'Complete', NULL) END;
+    RETURN CASE WHEN v.done = cardinality(p_ids) THEN '{}' ELSE shiftboss.stale(p_ids, p_leases, 'Complete', NULL) END;
 END $$;
 
 -- The delay after an attempt: grows by the factor, varies randomly by a quarter, and never exceeds p_most. Computed in
@@ -74,158 +71,94 @@ LANGUAGE sql VOLATILE RETURN
         extract(epoch FROM p_base)::double precision
             * exp(least((p_attempt - 1) * ln(coalesce(p_factor, 2)::double precision), 50))));
 
--- Fail attempts: tasks return to the queue while they have attempts left, otherwise they become Failed. Outcomes:
--- failed, timeout, lost (the worker is gone) and crashed (the task crashed its worker; the second crash makes it
--- Failed). The next attempt starts after p_delays if given (zero: immediately), otherwise after the task's backoff.
--- Returns the stale ids. One statement locks the tasks and decides what becomes of each (`report`), stores the
--- attempts (`past`), and updates the tasks (`ended`).
-DROP FUNCTION IF EXISTS shiftboss.fail(uuid[], bigint[], text[], text[], boolean[]);  -- had no delays
-CREATE OR REPLACE FUNCTION shiftboss.fail(p_ids uuid[], p_leases bigint[], p_errors text[],
-    p_outcomes text[] DEFAULT NULL,
-    p_retry boolean[] DEFAULT NULL, p_delays interval[] DEFAULT NULL) RETURNS uuid[]
+-- End attempts that did not complete: shiftboss.fail (p_kind failed), shiftboss.defer (released) and
+-- shiftboss.cancelled (cancelled). Only a failed attempt is spent. p_texts are errors or reasons. Returns the stale
+-- ids. One statement locks the tasks and decides what becomes of each (`report`), stores the attempts (`past`), and
+-- updates the tasks (`ended`).
+CREATE OR REPLACE FUNCTION shiftboss.end_attempts(p_kind text, p_ids uuid[], p_leases bigint[], p_texts text[],
+    p_outcomes text[] DEFAULT NULL, p_retry boolean[] DEFAULT NULL, p_delays interval[] DEFAULT NULL) RETURNS uuid[]
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 SET enable_material = off SET jit = off AS $$
 DECLARE
     v_now timestamptz := shiftboss.now();
-    v_done int;
-    v_parents uuid[];
-    v_awaited uuid[];
-    v_types text[];
-    v_keys text[];
-    v_queues text[];
+    v_spent boolean := p_kind = 'failed';
+    v record;
 BEGIN
     WITH report AS (
         SELECT t.id, t.lease, t.attempts + 1 AS attempt, t.worker_id, t.generation_started_at,
-            coalesce(u.outcome, 'failed') AS outcome,
-            u.error, t.crashes + (coalesce(u.outcome, '') = 'crashed')::int AS crashes,
-            coalesce(u.delay, CASE WHEN t.backoff > interval '0'
+            coalesce(u.outcome, CASE WHEN p_kind = 'released' AND u.delay > interval '0' THEN 'deferred'
+                ELSE p_kind END) AS outcome,
+            CASE p_kind WHEN 'cancelled' THEN coalesce(t.wait_reason, t.error_message) ELSE u.text END AS text,
+            t.crashes + (coalesce(u.outcome, '') = 'crashed')::int AS crashes,
+            coalesce(u.delay, CASE WHEN v_spent AND t.backoff > interval '0'
                 THEN shiftboss.backoff(t.backoff, t.backoff_factor, t.backoff_max, t.attempts + 1) END,
                     interval '0') AS delay,
-            CASE WHEN t.cancel_requested_at IS NOT NULL THEN 'Cancelled'
+            CASE WHEN p_kind = 'cancelled' OR t.cancel_requested_at IS NOT NULL THEN 'Cancelled'
+                 WHEN NOT v_spent THEN 'Queued'
                  WHEN u.outcome = 'crashed' AND t.crashes >= 1 THEN 'Failed'
                  WHEN u.retry IS FALSE OR t.attempts + 1 >= t.max_attempts OR t.deadline <= v_now THEN 'Failed'
                  ELSE 'Queued' END AS next
-        FROM unnest(p_ids, p_leases, p_errors, p_outcomes, p_retry, p_delays) u (id, lease, error, outcome, retry,
-            delay)
+        FROM unnest(p_ids, p_leases, p_texts, p_outcomes, p_retry, p_delays)
+            u (id, lease, text, outcome, retry, delay)
         JOIN public.tasks t ON t.id = ANY (ARRAY[u.id]) AND t.lease IS NOT DISTINCT FROM u.lease
             AND t.status COLLATE "C" = 'In Progress'
         ORDER BY u.id FOR NO KEY UPDATE OF t
     ), past AS (
         INSERT INTO shiftboss.past_attempts (task_id, lease, attempt, worker_id, started_at, ended_at, outcome, error)
-        SELECT id, lease, attempt, worker_id, generation_started_at, v_now, outcome, error FROM report
+        SELECT id, lease, attempt, worker_id, generation_started_at, v_now, outcome, text FROM report
     ), ended AS (
         UPDATE public.tasks t SET
-            status = r.next, attempts = r.attempt, crashes = r.crashes, lease = NULL,
-            lease_expires_at = CASE WHEN r.next <> 'Queued' THEN v_now END,
+            status = r.next, attempts = CASE WHEN v_spent THEN r.attempt ELSE t.attempts END, crashes = r.crashes,
+            lease = NULL, lease_expires_at = CASE WHEN r.next <> 'Queued' THEN v_now END,
+            worker_id = CASE WHEN NOT v_spent AND r.next <> 'Queued' THEN t.worker_id END,
+            generation_started_at = CASE WHEN r.next <> 'Queued' THEN t.generation_started_at END,
+            generation_processed_at = CASE WHEN r.next <> 'Queued' THEN v_now END,
             error_message = CASE WHEN r.outcome = 'crashed' AND r.next = 'Failed' AND r.crashes >= 2
-                THEN 'poison: this task crashed its worker ' || r.crashes || ' times; last: ' || coalesce(r.error, '?')
-                WHEN r.next = 'Cancelled' THEN coalesce(t.wait_reason, r.error) ELSE r.error END,
-            worker_id = NULL, generation_started_at = CASE WHEN r.next = 'Queued' THEN NULL
-                ELSE t.generation_started_at END,
-            generation_processed_at = CASE WHEN r.next = 'Queued' THEN NULL ELSE v_now END,
+                THEN 'poison: this task crashed its worker ' || r.crashes || ' times; last: ' || coalesce(r.text, '?')
+                ELSE coalesce(CASE WHEN r.next = 'Cancelled' THEN t.wait_reason END,
+                    CASE WHEN v_spent THEN r.text ELSE t.error_message END) END,
             run_at = CASE WHEN r.next = 'Queued' AND r.delay > interval '0' THEN v_now + r.delay ELSE t.run_at END,
-            wait_reason = CASE WHEN r.next = 'Queued' AND r.delay > interval '0'
-                THEN 'backoff after a failed attempt' END,
+            wait_reason = CASE WHEN r.next <> 'Queued' THEN NULL WHEN NOT v_spent THEN r.text
+                WHEN r.delay > interval '0' THEN 'backoff after a failed attempt' END,
             updated_at = v_now
-        FROM report r WHERE t.id = ANY (ARRAY[r.id])
-        RETURNING t.id, t.status, t.has_dependants, t.awaited, t.task_type, t.concurrency_key, t.queue
-    )
-    SELECT count(*), array_agg(id) FILTER (WHERE has_dependants AND status <> 'Queued'),
-        array_agg(id) FILTER (WHERE awaited AND status <> 'Queued'),
-        array_agg(task_type) FILTER (WHERE concurrency_key IS NOT NULL),
-        array_agg(concurrency_key) FILTER (WHERE concurrency_key IS NOT NULL),
-        array_agg(DISTINCT queue) FILTER (WHERE status = 'Queued')
-    INTO v_done, v_parents, v_awaited, v_types, v_keys, v_queues FROM ended;
-    PERFORM shiftboss.after_end(v_parents, v_awaited, v_types, v_keys, v_queues);
-    RETURN CASE WHEN v_done = cardinality(p_ids) THEN '{}'
-        ELSE shiftboss.stale(p_ids, p_leases, NULL, p_outcomes || '{failed,timeout}') END;
-END $$;
-
--- Return tasks to the queue without spending an attempt, after p_delays or immediately. `why` shows the reason.
--- Returns the stale ids. The steps are those of shiftboss.fail.
-CREATE OR REPLACE FUNCTION shiftboss.defer(p_ids uuid[], p_leases bigint[], p_delays interval[], p_reasons text[])
-RETURNS uuid[]
-LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
-SET enable_material = off SET jit = off AS $$
-DECLARE
-    v_now timestamptz := shiftboss.now();
-    v_done int;
-    v_parents uuid[];
-    v_awaited uuid[];
-    v_types text[];
-    v_keys text[];
-    v_queues text[];
-BEGIN
-    WITH report AS (
-        SELECT t.id, t.lease, t.attempts + 1 AS attempt, t.worker_id, t.generation_started_at, u.delay, u.reason,
-            CASE WHEN t.cancel_requested_at IS NOT NULL THEN 'Cancelled' ELSE 'Queued' END AS next
-        FROM unnest(p_ids, p_leases, p_delays, p_reasons) u (id, lease, delay, reason)
-        JOIN public.tasks t ON t.id = ANY (ARRAY[u.id]) AND t.lease = u.lease AND t.status COLLATE "C" = 'In Progress'
-        ORDER BY u.id FOR NO KEY UPDATE OF t
-    ), past AS (
-        INSERT INTO shiftboss.past_attempts (task_id, lease, attempt, worker_id, started_at, ended_at, outcome, error)
-        SELECT id, lease, attempt, worker_id, generation_started_at, v_now,
-            CASE WHEN delay > interval '0' THEN 'deferred' ELSE 'released' END, reason FROM report
-    ), ended AS (
-        UPDATE public.tasks t SET
-            status = r.next, worker_id = CASE WHEN r.next = 'Queued' THEN NULL ELSE t.worker_id END,
-            lease = NULL, lease_expires_at = NULL,
-            generation_started_at = CASE WHEN r.next = 'Queued' THEN NULL ELSE t.generation_started_at END,
-            generation_processed_at = CASE WHEN r.next = 'Queued' THEN NULL ELSE v_now END,
-            run_at = CASE WHEN r.delay > interval '0' THEN v_now + r.delay ELSE t.run_at END,
-            error_message = CASE WHEN r.next = 'Cancelled' THEN coalesce(t.wait_reason, t.error_message)
-                ELSE t.error_message END,
-            wait_reason = CASE WHEN r.next = 'Queued' THEN r.reason END, updated_at = v_now
         FROM report r WHERE t.id = ANY (ARRAY[r.id])
         RETURNING t.id, t.status, t.has_dependants, t.awaited, t.task_type, t.concurrency_key, t.queue, r.delay
     )
-    SELECT count(*), array_agg(id) FILTER (WHERE has_dependants AND status = 'Cancelled'),
-        array_agg(id) FILTER (WHERE awaited AND status = 'Cancelled'),
-        array_agg(task_type) FILTER (WHERE concurrency_key IS NOT NULL),
-        array_agg(concurrency_key) FILTER (WHERE concurrency_key IS NOT NULL),
-        array_agg(DISTINCT queue) FILTER (WHERE coalesce(delay, '0') <= interval '0')
-    INTO v_done, v_parents, v_awaited, v_types, v_keys, v_queues FROM ended;
-    PERFORM shiftboss.after_end(v_parents, v_awaited, v_types, v_keys, v_queues);
-    RETURN CASE WHEN v_done = cardinality(p_ids) THEN '{}'
-        ELSE shiftboss.stale(p_ids, p_leases, NULL, '{deferred,released}') END;
+    SELECT count(*) AS done, array_agg(id) FILTER (WHERE has_dependants AND status <> 'Queued') AS parents,
+        array_agg(id) FILTER (WHERE awaited AND status <> 'Queued') AS awaited,
+        array_agg(task_type) FILTER (WHERE concurrency_key IS NOT NULL) AS types,
+        array_agg(concurrency_key) FILTER (WHERE concurrency_key IS NOT NULL) AS keys,
+        array_agg(DISTINCT queue) FILTER (WHERE status = 'Queued' AND (v_spent OR delay <= interval '0')) AS queues
+    INTO v FROM ended;
+    PERFORM shiftboss.after_end(v.parents, v.awaited, v.types, v.keys, v.queues);
+    RETURN CASE WHEN v.done = cardinality(p_ids) THEN '{}' ELSE shiftboss.stale(p_ids, p_leases, NULL, CASE p_kind
+        WHEN 'failed' THEN p_outcomes || '{failed,timeout}'
+        WHEN 'released' THEN '{deferred,released}' ELSE '{cancelled}' END) END;
 END $$;
 
--- Report tasks that the worker has stopped on request. Returns the stale ids.
-CREATE OR REPLACE FUNCTION shiftboss.cancelled(p_ids uuid[], p_leases bigint[]) RETURNS uuid[] LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
-SET enable_material = off SET jit = off AS $$
-DECLARE
-    v_now timestamptz := shiftboss.now();
-    v_done int;
-    v_parents uuid[];
-    v_awaited uuid[];
-    v_types text[];
-    v_keys text[];
-BEGIN
-    WITH ended AS (
-        UPDATE public.tasks t SET
-            status = 'Cancelled', lease_expires_at = NULL, generation_processed_at = v_now, updated_at = v_now,
-            error_message = coalesce(t.wait_reason, t.error_message)
-        FROM (SELECT * FROM unnest(p_ids, p_leases) u (id, lease) ORDER BY id) u
-        WHERE t.id = ANY (ARRAY[u.id]) AND t.lease = u.lease AND t.status COLLATE "C" = 'In Progress'
-        RETURNING t.*
-    ), past AS (
-        INSERT INTO shiftboss.past_attempts (task_id, lease, attempt, worker_id, started_at, ended_at, outcome, error)
-        SELECT id, lease, attempts + 1, worker_id, generation_started_at, v_now, 'cancelled', error_message FROM ended
-    )
-    SELECT count(*), array_agg(id) FILTER (WHERE has_dependants), array_agg(id) FILTER (WHERE awaited),
-        array_agg(task_type) FILTER (WHERE concurrency_key IS NOT NULL),
-        array_agg(concurrency_key) FILTER (WHERE concurrency_key IS NOT NULL)
-    INTO v_done, v_parents, v_awaited, v_types, v_keys FROM ended;
-    PERFORM shiftboss.after_end(v_parents, v_awaited, v_types, v_keys);
-    RETURN CASE WHEN v_done = cardinality(p_ids) THEN '{}'
-        ELSE shiftboss.stale(p_ids, p_leases, NULL, '{cancelled}') END;
-END $$;
+-- Fail attempts: tasks return to the queue while they have attempts left, otherwise they become Failed. Outcomes:
+-- failed, timeout, lost (the worker is gone) and crashed (the task crashed its worker; the second crash makes it
+-- Failed). The next attempt starts after p_delays if given (zero: immediately), otherwise after the task's backoff.
+DROP FUNCTION IF EXISTS shiftboss.fail(uuid[], bigint[], text[], text[], boolean[]);  -- had no delays
+CREATE OR REPLACE FUNCTION shiftboss.fail(p_ids uuid[], p_leases bigint[], p_errors text[],
+    p_outcomes text[] DEFAULT NULL, p_retry boolean[] DEFAULT NULL, p_delays interval[] DEFAULT NULL) RETURNS uuid[]
+LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    SELECT shiftboss.end_attempts('failed', p_ids, p_leases, p_errors, p_outcomes, p_retry, p_delays)
+$$;
+
+-- Return tasks to the queue without spending an attempt, after p_delays or immediately. `why` shows the reason.
+CREATE OR REPLACE FUNCTION shiftboss.defer(p_ids uuid[], p_leases bigint[], p_delays interval[], p_reasons text[])
+RETURNS uuid[] LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    SELECT shiftboss.end_attempts('released', p_ids, p_leases, p_reasons, p_delays => p_delays)
+$$;
+
+-- Report tasks that the worker has stopped on request.
+CREATE OR REPLACE FUNCTION shiftboss.cancelled(p_ids uuid[], p_leases bigint[]) RETURNS uuid[]
+LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    SELECT shiftboss.end_attempts('cancelled', p_ids, p_leases, NULL)
+$$;
 
 -- Store the progress of running tasks, which never decreases within an attempt. Skips tasks that another session has
 -- locked: the next report contains a newer figure, and other tasks do not have to wait. Returns the stale ids.

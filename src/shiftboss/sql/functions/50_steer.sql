@@ -283,7 +283,8 @@ BEGIN
         detail := CASE t.status
             WHEN 'In Progress' THEN format('running on %s since %s%s', t.worker_id, t.generation_started_at,
                 CASE WHEN t.cancel_requested_at IS NOT NULL THEN ', asked to stop' ELSE '' END)
-            ELSE format('ended at %s%s', t.generation_processed_at, coalesce(': ' || split_part(t.error_message, E'\n', 1), '')) END;
+            ELSE format('ended at %s%s', t.generation_processed_at,
+                coalesce(': ' || split_part(t.error_message, E'\n', 1), '')) END;
         advice := CASE t.status WHEN 'Failed' THEN 'shiftboss tasks retry ' || t.id
             WHEN 'Cancelled' THEN 'shiftboss tasks retry ' || t.id ELSE 'nothing to do' END;
         RETURN NEXT;
@@ -405,7 +406,8 @@ BEGIN
         reason := 'busy';
         detail := format('%s older tasks of the same kind are ahead of it', CASE WHEN v_running > 10000
             THEN 'over 10000' ELSE v_running::text END)
-            || coalesce('; ' || (SELECT string_agg(format('%s: %s', r.coordinator, r.detail), '; ' ORDER BY r.coordinator)
+            || coalesce('; ' || (
+                SELECT string_agg(format('%s: %s', r.coordinator, r.detail), '; ' ORDER BY r.coordinator)
                 FROM shiftboss.lane_reasons r WHERE r.at > v_now - interval '30 seconds'
                 AND r.lane = shiftboss.lane_of(t.queue, t.task_type, t.priority, t.tenant, t.requires)), '');
         advice := 'wait, add workers (shiftboss scale), or give it a higher priority';

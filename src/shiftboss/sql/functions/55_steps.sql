@@ -110,12 +110,7 @@ SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 SET enable_material = off SET jit = off AS $$
 DECLARE
     v_now timestamptz := shiftboss.now();
-    v_done int;
-    v_held uuid[];
-    v_parents uuid[];
-    v_awaited uuid[];
-    v_types text[];
-    v_keys text[];
+    v record;
 BEGIN
     WITH report AS (
         SELECT t.id, t.lease, t.attempts + 1 AS attempt, t.worker_id, t.generation_started_at, u.waits,
@@ -145,17 +140,17 @@ BEGIN
         FROM report r WHERE t.id = ANY (ARRAY[r.id])
         RETURNING t.id, t.status, t.has_dependants, t.awaited, t.task_type, t.concurrency_key
     )
-    SELECT count(*), array_agg(id) FILTER (WHERE status = 'Queued'),
-        array_agg(id) FILTER (WHERE has_dependants AND status = 'Cancelled'),
-        array_agg(id) FILTER (WHERE awaited AND status = 'Cancelled'),
-        array_agg(task_type) FILTER (WHERE concurrency_key IS NOT NULL),
-        array_agg(concurrency_key) FILTER (WHERE concurrency_key IS NOT NULL)
-    INTO v_done, v_held, v_parents, v_awaited, v_types, v_keys FROM ended;
-    PERFORM shiftboss.start_children(v_held, p_ids, p_waits);
-    PERFORM shiftboss.match_events(v_held);
-    PERFORM shiftboss.go_on(v_held);
-    PERFORM shiftboss.after_end(v_parents, v_awaited, v_types, v_keys);
-    RETURN CASE WHEN v_done = cardinality(p_ids) THEN '{}'
+    SELECT count(*) AS done, array_agg(id) FILTER (WHERE status = 'Queued') AS held,
+        array_agg(id) FILTER (WHERE has_dependants AND status = 'Cancelled') AS parents,
+        array_agg(id) FILTER (WHERE awaited AND status = 'Cancelled') AS awaited,
+        array_agg(task_type) FILTER (WHERE concurrency_key IS NOT NULL) AS types,
+        array_agg(concurrency_key) FILTER (WHERE concurrency_key IS NOT NULL) AS keys
+    INTO v FROM ended;
+    PERFORM shiftboss.start_children(v.held, p_ids, p_waits);
+    PERFORM shiftboss.match_events(v.held);
+    PERFORM shiftboss.go_on(v.held);
+    PERFORM shiftboss.after_end(v.parents, v.awaited, v.types, v.keys);
+    RETURN CASE WHEN v.done = cardinality(p_ids) THEN '{}'
         ELSE shiftboss.stale(p_ids, p_leases, NULL, '{suspended}') END;
 END $$;
 

@@ -77,7 +77,8 @@ $$;
 -- Up to p_most tasks that wait for a worker, oldest first, without suspended ones. If more than p_most tasks are
 -- suspended, a scan by age would read all of them: the tasks are then read lane by lane and hold by hold, in no
 -- particular order.
-CREATE OR REPLACE FUNCTION shiftboss.waiting_within(p_most bigint) RETURNS TABLE (queue text, hold text, due timestamptz)
+CREATE OR REPLACE FUNCTION shiftboss.waiting_within(p_most bigint)
+RETURNS TABLE (queue text, hold text, due timestamptz)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
     WITH many AS MATERIALIZED (
         SELECT EXISTS (SELECT FROM public.tasks t WHERE t.status = 'Queued' AND t.hold IN ('sleep', 'event', 'child')
