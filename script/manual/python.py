@@ -90,7 +90,7 @@ def api() -> str:
     return text(
         (
             "shiftboss.app.app.App",
-            "shiftboss.worker.handlers.Terms",
+            "shiftboss.worker.options.Terms",
             "shiftboss.worker.batches.Batch",
             "shiftboss.app.task.Task",
             "shiftboss.app.handle.Handle",

@@ -23,8 +23,9 @@ from shiftboss.log import get_logger
 from shiftboss.model.errors import UsageError
 from shiftboss.model.task import Enqueued, NewTask
 from shiftboss.worker.batches import Batch
-from shiftboss.worker.handlers import AllTerms, Handler, Handlers, Terms
+from shiftboss.worker.handlers import Handler, Handlers
 from shiftboss.worker.middleware import Middleware
+from shiftboss.worker.options import AllTerms, Terms
 
 if TYPE_CHECKING:  # imported on first use, because the driver and the worker dominate the import time
     from shiftboss.app.connection import Connection

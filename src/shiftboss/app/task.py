@@ -16,7 +16,8 @@ from shiftboss.app.inline import inline_context
 from shiftboss.model.arguments import BadArguments
 from shiftboss.model.errors import ResultInvalid
 from shiftboss.model.task import DependencyPolicy
-from shiftboss.worker.handlers import Handler, seconds
+from shiftboss.worker.handlers import Handler
+from shiftboss.worker.options import seconds
 
 if TYPE_CHECKING:
     from shiftboss.app.app import App

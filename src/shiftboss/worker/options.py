@@ -1,18 +1,24 @@
-"""Validation of the options of a task decorator."""
+"""The options of a task decorator, and their validation."""
 
 from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Iterable, Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from shiftboss.model.errors import UsageError
 from shiftboss.model.terms import KEYS, fields, is_template
+from shiftboss.worker.batches import Batch
+from shiftboss.worker.retries import Errors, Pause
 
 if TYPE_CHECKING:
     from shiftboss.worker.handlers import Handler
 
+Mode = Literal["async", "thread", "process"]
+Key = str | Callable[..., str | None]
+SPANS = ("backoff_max", "timeout", "rate_period", "dedup_for", "debounce", "debounce_max")
 #: Names that other task queues use, and what to use here.
 ELSEWHERE = {
     "max_retries": "max_attempts (attempts count the first one as well: 3 retries are max_attempts=4)",
@@ -38,6 +44,84 @@ ELSEWHERE = {
     "countdown": "`.options(delay=…)` when you enqueue it",
     "eta": "`.options(run_at=…)` when you enqueue it",
 }
+
+
+class Terms(TypedDict, total=False):
+    """The options of a task decorator. A plain number of a time span means seconds."""
+
+    queue: str
+    """The queue of its tasks. Default: `default`."""
+    priority: int | None
+    """0 to 100; higher values run first."""
+    max_attempts: int | None
+    """How many attempts fail before the task is `Failed`."""
+    backoff: timedelta | float | Pause | None
+    """The pause before the second attempt; later pauses are longer. Or a function that takes the number of
+    the failed attempt (from 1) and its error, and returns the pause. Workers call it, and the other backoff
+    options do not apply."""
+    backoff_factor: float | None
+    """The factor between one pause and the next. Default: 2; with 1 all pauses are equal."""
+    backoff_max: timedelta | float | None
+    """The longest pause. Default: one hour."""
+    retry_on: Errors | None
+    """Retry only after these exceptions. Default: after all. A timeout raises TimeoutError."""
+    give_up_on: Errors | None
+    """Exceptions that fail the task without another attempt."""
+    origin: str | None
+    """What requested the task, such as `user_requested`. It determines the priority if none is given."""
+    timeout: timedelta | float | None
+    """The longest duration of one attempt."""
+    concurrency_key: Key | None
+    """The key of a task, for limits per key: a template of its arguments, such as `"{user_id}"`, or a
+    function that takes them by name. A function applies only to tasks enqueued where it is imported."""
+    max_running: int | None
+    """How many may run at a time in the whole fleet. Workers declare this limit and the next four when they
+    start; limits that an operator sets (`shiftboss queues limit --type`) take precedence."""
+    max_per_key: int | None
+    """How many may run at a time with the same `concurrency_key`."""
+    rate: int | None
+    """How many may start within `rate_period`."""
+    rate_period: timedelta | float | None
+    """Default: one minute."""
+    rate_per: Literal["all", "key", "tenant"] | None
+    """Apply `rate` to each `concurrency_key` or each tenant. Default: `all`, one rate for the type."""
+    dedup_key: Key | None
+    """A template or function as for `concurrency_key`. Only one task of this type can be live with the same
+    key."""
+    dedup_for: timedelta | float | None
+    """How long the key stays reserved after the enqueue, even if the task completes earlier."""
+    debounce: timedelta | float | None
+    """Start this long after the last enqueue with the same key, with its arguments."""
+    debounce_max: timedelta | float | None
+    """The latest start of a debounced task, counted from its first enqueue."""
+    requires: dict[str, Any] | None
+    """What a worker must have, such as `{"gpu": True}`."""
+    version: int | str | None
+    """A started task continues only on workers with its version; see also `compatible`."""
+    compatible: list[int | str] | None
+    """Versions whose started tasks this version can continue."""
+    mode: Mode | None
+    """`async`, `thread` or `process`. Default: `async` for async functions, `thread` for others."""
+    engine: str | None
+    """The name of the engine, such as a cluster, that runs it; see `worker.engine`."""
+    cpus: float | None
+    """CPUs to request from the engine. Default: 1."""
+    gpus: float | None
+    """GPUs to request from the engine."""
+    memory: int | None
+    """Memory to request from the engine, in bytes."""
+
+
+class AllTerms(Terms, total=False):
+    """All options. `batch` is separate because it changes the type of the decorated function."""
+
+    batch: Batch | int | None
+    """Call the function once for many tasks, with a list of items. It returns a list of results."""
+
+
+def seconds(value: timedelta | float | None) -> timedelta | None:
+    """Convert a number of seconds to a timedelta."""
+    return timedelta(seconds=value) if isinstance(value, int | float) else value
 
 
 def refuse_unknown(task: str, given: Iterable[str], known: Collection[str]) -> None:

@@ -40,7 +40,6 @@ class Outbox(Service):
         self._timer: asyncio.TimerHandle | None = None
         self._something = asyncio.Event()
         self._empty = asyncio.Event()
-        self._empty.set()
         self._kept = False
 
     def put(self, report: Report) -> None:

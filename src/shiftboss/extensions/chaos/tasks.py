@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 from shiftboss import App, Context, GiveUp, SyncContext
 from shiftboss.extensions.chaos.ledger import Ledger, write
-from shiftboss.worker.handlers import Terms
+from shiftboss.worker.options import Terms
 
 QUEUE = "chaos"
 #: The version of the handlers, which each deployment increments. Every version can continue earlier ones.
