@@ -99,7 +99,8 @@ class Extension:
     companions: tuple[str, ...] = ()
     """`(db, settings) -> Service`: services that run in every process that can become the leader."""
     sources: Mapping[str, str] = field(default_factory=dict)
-    """Sources of tasks that replace the database if a setting has a value: setting → `(settings) -> Source`."""
+    """Sources of tasks in place of the database, used if a setting has a value: setting →
+    `(settings) -> Source`."""
     engines: Mapping[str, str] = field(default_factory=dict)
     """Engines that can run handlers: name → `(address, settings) -> shiftboss.worker.engines.Engine`."""
     asked: Mapping[str, str] = field(default_factory=dict)

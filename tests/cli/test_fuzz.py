@@ -14,7 +14,6 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
-from typer.main import get_command
 
 from shiftboss.cli import commands, load_command, main
 from shiftboss.model.errors import ConfigError
@@ -49,7 +48,7 @@ def _lines(chance: random.Random) -> list[list[str]]:
     for name, command in commands().items():
         if name in LEFT_OUT:
             continue
-        top = get_command(load_command(name, command))
+        top = load_command(name, command)
         inner = getattr(top, "commands", None)
         for verb, leaf in inner.items() if inner else [(None, top)]:
             if verb in STAYS:

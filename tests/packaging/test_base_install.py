@@ -28,7 +28,6 @@ async def greet(name: str) -> str:
 # Prints every command with the names of its required arguments. One whose packages are missing is a command as well.
 LIST = """
 import json
-from typer.main import get_command
 from shiftboss.cli import commands, load_command, _brought
 
 def leaves(path, command):
@@ -42,7 +41,7 @@ def leaves(path, command):
 found = [(full.split(), []) for full in _brought() if " " in full]
 for name, command in commands().items():
     try:
-        found += leaves([name], get_command(load_command(name, command)))
+        found += leaves([name], load_command(name, command))
     except ModuleNotFoundError:
         found.append(([name], []))
 print(json.dumps(found))

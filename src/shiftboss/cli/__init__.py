@@ -142,16 +142,22 @@ def _option(flag: str, option: Option) -> Any:
     """Return the click option. Like a flag, it sets the setting through the environment."""
     import json
 
-    from typer.core import TyperOption
+    import typer
+    from typer.main import get_command
 
-    def keep(_context: Any, _option: Any, value: Any) -> None:
+    def keep(value: Any) -> None:
         if value:
             set_by_flag(option.setting, json.dumps(value) if option.repeatable else value, flag)
 
     names = [flag] if option.short is None else [flag, option.short]
-    return TyperOption(
-        param_decls=names, help=option.help, multiple=option.repeatable, expose_value=False, callback=keep
-    )
+    given = typer.Option(None, *names, help=option.help, callback=keep, expose_value=False)
+
+    def bearer(value: Any = given) -> None: ...
+
+    bearer.__annotations__["value"] = (list[str] if option.repeatable else str) | None
+    app = typer.Typer(add_completion=False)
+    app.command()(bearer)
+    return get_command(app).params[0]
 
 
 def _brought() -> dict[str, Command]:

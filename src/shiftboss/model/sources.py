@@ -84,7 +84,7 @@ def _variable(key: str) -> str:
 
 
 def set_by_flag(key: str, value: str, flag: str) -> None:
-    """Set a setting in the environment of this process and its children, and record the flag as its source."""
+    """Set a setting for this process and its children, and record the flag as its source."""
     os.environ[_variable(key)] = value
     os.environ[_variable(key) + FLAG_MARK] = flag
 

@@ -257,7 +257,9 @@ class Context:
     @property
     def _steps(self) -> StepStore:
         if self._store is None:
-            raise UsageError("durable steps and waits need a worker with a database or another source that stores them")
+            raise UsageError(
+                "durable steps and waits need a worker with a database, or a source that stores them"
+            )
         return self._store
 
     async def _recorded(self, key: Key) -> Recorded | None:
