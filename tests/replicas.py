@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import psycopg
 
-from shiftboss.db.installation import programs, server_account
+from shiftboss.db.programs import programs, server_account
 from tests import servers
 
 DATABASE, ROLE = "app", "app"

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit, urlunsplit
 import psycopg
 from psycopg import sql
 
-from shiftboss.db.installation import server_account
+from shiftboss.db.programs import server_account
 
 SUPERUSER = "SHIFTBOSS_TEST_SUPERUSER_URL"
 POOLER = "SHIFTBOSS_TEST_POOLER"  # the address of PgBouncer, if the tests go through it

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 import psycopg
 
 from shiftboss import Context
-from shiftboss.db.installation import programs, server_account
 from shiftboss.db.migrate import migrate
+from shiftboss.db.programs import programs, server_account
 from shiftboss.worker.handlers import Handlers
 from tests import servers
 from tests.network import Host, Network, network

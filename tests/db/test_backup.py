@@ -21,8 +21,8 @@ import psycopg
 import pytest
 
 from shiftboss.db import Database
-from shiftboss.db.installation import programs, server_account
 from shiftboss.db.migrate import migrate
+from shiftboss.db.programs import programs, server_account
 from shiftboss.model.errors import DatabaseError
 from shiftboss.model.settings import WorkerSettings
 from shiftboss.model.task import NewTask

@@ -15,8 +15,8 @@ import pytest
 
 from shiftboss.db import Database
 from shiftboss.db.embedded import EmbeddedServer
-from shiftboss.db.installation import programs, server_account
 from shiftboss.db.migrate import migrate
+from shiftboss.db.programs import programs, server_account
 from shiftboss.model.errors import AdoptionNeeded, DatabaseError
 from shiftboss.model.worker import Member
 from tests.conftest import as_superuser

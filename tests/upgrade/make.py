@@ -18,8 +18,8 @@ from typing import Any
 import psycopg
 
 from shiftboss.db.embedded import EmbeddedServer
-from shiftboss.db.installation import programs, server_account
 from shiftboss.db.migrate import migrate
+from shiftboss.db.programs import programs, server_account
 
 STATEMENTS = """
 SELECT shiftboss.set_limit('task_type', 'limited', 1, 1, 100, '1 minute')

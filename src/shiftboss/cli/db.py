@@ -136,7 +136,7 @@ def adopt(
     Example: shiftboss db adopt --copy
     """
     from shiftboss.db.connection import connect
-    from shiftboss.db.identity import adopt
+    from shiftboss.db.installation import adopt
 
     if copy == moved:
         raise UsageError(
@@ -185,7 +185,7 @@ def reset(yes: Annotated[bool, typer.Option("--yes", help="do not ask for confir
 async def _described(address: str) -> dict[str, Any]:
     from shiftboss.cli.config import hide
     from shiftboss.db.connection import connect
-    from shiftboss.db.identity import identify
+    from shiftboss.db.installation import identify
     from shiftboss.db.migrate import is_current, server_version
 
     current = await is_current(address)
@@ -242,7 +242,7 @@ def _without_password(address: str) -> tuple[str, dict[str, str]]:
 
 
 def _psql() -> str:
-    from shiftboss.db.installation import programs
+    from shiftboss.db.programs import programs
 
     with suppress(EmbeddedServerError):  # not installed: the server is another one
         own = programs() / "psql"

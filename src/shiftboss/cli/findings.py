@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from shiftboss import __version__
 from shiftboss.cli.output import count, span
-from shiftboss.db.identity import HINT
+from shiftboss.db.installation import HINT
 from shiftboss.extension import contributions, extensions
 from shiftboss.model.errors import ShiftbossError
 from shiftboss.model.settings import Settings

@@ -53,9 +53,8 @@ def _finding(
 
 async def _errors(db: Database) -> list[Finding]:
     """Report the most frequent error groups of the last hour."""
-    row = await db.fetch_one("SELECT shiftboss.now() AS now")
-    assert row is not None
-    groups = await db.insights.errors.groups(row["now"] - RECENT, 200)
+    now = await db.value(datetime, "SELECT shiftboss.now()")
+    groups = await db.insights.errors.groups(now - RECENT, 200)
     groups.sort(key=lambda group: -group["count"])
     return [_error(group) for group in groups[:MOST_ERRORS]]
 

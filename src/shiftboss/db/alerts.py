@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from psycopg.types.json import Jsonb
 
 from shiftboss.db.connection import Row
+from shiftboss.db.family import Family
 from shiftboss.model.codec import current
 
-if TYPE_CHECKING:
-    from shiftboss.db.database import Database
 
-
-class Alerts:
-    def __init__(self, db: Database) -> None:
-        self._db = db
-
+class Alerts(Family):
     async def settle(
         self, rules: Sequence[str], found: list[dict[str, Any]], targets: Sequence[str], task: str | None
     ) -> list[Row]:

@@ -3,33 +3,22 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shiftboss.db.connection import Row
-
-if TYPE_CHECKING:
-    from shiftboss.db.database import Database
+from shiftboss.db.family import Family
 
 
-class Autoscale:
-    def __init__(self, db: Database) -> None:
-        self._db = db
-
+class Autoscale(Family):
     async def set_autoscale(self, queue: str, settings: dict[str, Any]) -> dict[str, Any]:
         """Change the given keys and return the stored settings. The value None restores a default."""
-        row = await self._db.fetch_one(
-            "SELECT shiftboss.set_autoscale(%s, %s) AS settings", [queue, settings]
+        return await self._db.value(
+            dict[str, Any], "SELECT shiftboss.set_autoscale(%s, %s)", [queue, settings]
         )
-        assert row is not None
-        stored: dict[str, Any] = row["settings"]
-        return stored
 
     async def configure_autoscale(self, queue: str, settings: dict[str, Any]) -> bool:
         """Change the given keys unless the same configuration was applied before. Return whether it was."""
-        row = await self._db.fetch_one(
-            "SELECT shiftboss.configure_autoscale(%s, %s) AS changed", [queue, settings]
-        )
-        return bool(row and row["changed"])
+        return await self._db.value(bool, "SELECT shiftboss.configure_autoscale(%s, %s)", [queue, settings])
 
     async def get(self, queue: str) -> dict[str, Any]:
         """Return the keys that are stored for a queue."""
@@ -45,9 +34,7 @@ class Autoscale:
 
     async def load(self, queue: str | None = None, window: timedelta = timedelta(minutes=1)) -> Row:
         """Return the figures that the autoscaler bases its decisions on."""
-        row = await self._db.fetch_one("SELECT * FROM shiftboss.load(%s, %s)", [queue, window])
-        assert row is not None
-        return row
+        return (await self._db.fetch("SELECT * FROM shiftboss.load(%s, %s)", [queue, window]))[0]
 
     async def scaled(self, queue: str) -> None:
         """Record that the number of workers of a queue has just changed."""

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from shiftboss.db.events import Events
     from shiftboss.db.fairness import Fairness
     from shiftboss.db.health import Health
-    from shiftboss.db.identity import Installation
     from shiftboss.db.insights import Insights
+    from shiftboss.db.installation import Installation
     from shiftboss.db.lease import Lease
     from shiftboss.db.leases import Leases
     from shiftboss.db.logs import Logs
@@ -60,26 +60,6 @@ Params = Sequence[Any] | Mapping[str, Any]
 F = TypeVar("F")
 R = TypeVar("R")
 
-# Imported on first use, because a worker or a command needs only a few of them.
-FAMILIES = {
-    "alerts": "shiftboss.db.alerts:Alerts",
-    "autoscale": "shiftboss.db.autoscale:Autoscale",
-    "events": "shiftboss.db.events:Events",
-    "fairness": "shiftboss.db.fairness:Fairness",
-    "health": "shiftboss.db.health:Health",
-    "insights": "shiftboss.db.insights:Insights",
-    "installation": "shiftboss.db.identity:Installation",
-    "leases": "shiftboss.db.leases:Leases",
-    "logs": "shiftboss.db.logs:Logs",
-    "schedules": "shiftboss.db.schedules:Schedules",
-    "schemas": "shiftboss.db.schemas:Schemas",
-    "steps": "shiftboss.db.steps:Steps",
-    "tasks": "shiftboss.db.tasks:Tasks",
-    "tokens": "shiftboss.db.tokens:Tokens",
-    "tracking": "shiftboss.db.tracking:Tracking",
-    "workers": "shiftboss.db.workers:Workers",
-}
-
 
 class Database:
     """An open database. Use `async with await Database.open()`, or `await Database.open()` and `close()`.
@@ -88,6 +68,7 @@ class Database:
     class; those of extensions are available as `db.family(Notes)`, or by name as `db.notes`.
     """
 
+    # The class of each is in the module of its name, which is imported on first use.
     alerts: Alerts
     autoscale: Autoscale
     events: Events
@@ -204,7 +185,9 @@ class Database:
     if not TYPE_CHECKING:  # type checkers should still report misspelt attributes
 
         def __getattr__(self, name: str) -> Any:
-            target = None if name.startswith("_") else FAMILIES.get(name) or named("families").get(name)
+            target = None if name.startswith("_") else named("families").get(name)
+            if own := Database.__annotations__.get(name):
+                target = f"shiftboss.db.{name}:{own}"
             if target is None:
                 raise AttributeError(f"a Database has no {name!r}")
             value = vars(self)[name] = self.family(load(target))
@@ -253,6 +236,12 @@ class Database:
         """Run one statement and return its first row, or None. Retried after a deadlock."""
         rows = await self.fetch(sql, params)
         return rows[0] if rows else None
+
+    async def value(self, kind: type[R], sql: str, params: Params | None = None) -> R:
+        """Run one statement that returns a single value of this type, such as the call of a function."""
+        [row] = await self.fetch(sql, params)
+        [value] = row.values()
+        return cast("R", value)
 
     async def execute(self, sql: str, params: Params | None = None) -> int:
         """Run one statement and return the number of affected rows. Retried after a deadlock."""

@@ -19,8 +19,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import quote
 
-from shiftboss.db.installation import package_home
 from shiftboss.db.layout import DATABASE, ROLE, Layout, State, default_data_dir, lock
+from shiftboss.db.programs import package_home
 from shiftboss.model.errors import EmbeddedServerError
 
 START_SECONDS = 60.0

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
 from shiftboss.db.connection import Row
-
-if TYPE_CHECKING:
-    from shiftboss.db.database import Database
+from shiftboss.db.family import Family
 
 
-class Events:
-    def __init__(self, db: Database) -> None:
-        self._db = db
-
+class Events(Family):
     async def note(
         self,
         kind: str,
@@ -26,13 +21,8 @@ class Events:
         details: dict[str, Any] | None = None,
     ) -> int:
         """Append an event and return its id. Listeners of the channel `shiftboss_events` receive the id."""
-        row = await self._db.fetch_one(
-            "SELECT shiftboss.note(%s, %s, %s, %s, %s) AS id",
-            [kind, worker_id, component, task_id, details or {}],
-        )
-        assert row is not None
-        id: int = row["id"]
-        return id
+        call = "SELECT shiftboss.note(%s, %s, %s, %s, %s)"
+        return await self._db.value(int, call, [kind, worker_id, component, task_id, details or {}])
 
     async def after(self, id: int, limit: int = 100) -> list[Row]:
         """Return events newer than `id`, oldest first."""

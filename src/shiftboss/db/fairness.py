@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 from shiftboss.db.connection import Row
-
-if TYPE_CHECKING:
-    from shiftboss.db.database import Database
+from shiftboss.db.family import Family
 
 TENANTS = """
 SELECT name, coalesce(t.weight, 1)::double precision AS weight, t.name IS NOT NULL AS set
@@ -18,20 +15,14 @@ ORDER BY name LIMIT 10000
 """
 
 
-class Fairness:
-    def __init__(self, db: Database) -> None:
-        self._db = db
-
+class Fairness(Family):
     async def tenants(self) -> list[Row]:
         """Return tenants that have a weight (`set`) or had tasks recently."""
         return await self._db.fetch(TENANTS)
 
     async def set_tenant_weight(self, name: str, weight: float | None) -> bool:
         """Set a tenant's weight, or with None restore the default of 1. Return whether it changed."""
-        row = await self._db.fetch_one(
-            "SELECT shiftboss.set_tenant_weight(%s, %s) AS changed", [name, weight]
-        )
-        return bool(row and row["changed"])
+        return await self._db.value(bool, "SELECT shiftboss.set_tenant_weight(%s, %s)", [name, weight])
 
     async def ageing(self) -> timedelta | None:
         """Return the waiting time that raises a task's priority by one, or None if priorities do not age."""

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from uuid import UUID
 
 import orjson
 
 from shiftboss.db.connection import Row
+from shiftboss.db.family import Family
 from shiftboss.model.errors import UsageError
-
-if TYPE_CHECKING:
-    from shiftboss.db.database import Database
 
 WORKER = (
     "SELECT component, last_seen, status, pid, current_job, details_json::text AS details_json,"
@@ -40,15 +38,12 @@ class Keep(Enum):
 KEEP: Final = Keep.KEEP
 
 
-class Health:
+class Health(Family):
     """The rows of `health`.
 
     `by` names the component that writes: a worker may write only its own row, and may not set crashed or
     failed. Without `by`, the writer is a supervisor, the leader or a person.
     """
-
-    def __init__(self, db: Database) -> None:
-        self._db = db
 
     async def register_worker(
         self,
@@ -112,7 +107,7 @@ class Health:
 
     async def name_process(self, component: str, pid: int, process: str | None) -> None:
         """Record which process runs in a slot, as soon as it is started."""
-        await self._value("shiftboss.name_process(%s, %s, %s)", [component, pid, process])
+        await self._db.execute("SELECT shiftboss.name_process(%s, %s, %s)", [component, pid, process])
 
     async def update_details(
         self, component: str, details: str | Mapping[str, Any], *, by: str | None = None
@@ -124,11 +119,12 @@ class Health:
 
     async def increment_restart_count(self, component: str, after: int | None = None) -> int:
         """Count an automatic restart and return the new count. With `after`, only if the count equals it."""
-        return int(await self._value("shiftboss.increment_restart_count(%s, %s)", [component, after]))
+        call = "SELECT shiftboss.increment_restart_count(%s, %s)"
+        return await self._db.value(int, call, [component, after])
 
     async def remove_worker(self, component: str, *, pid: int | None = None, by: str | None = None) -> bool:
         """Remove the row, with `pid` only if it belongs to that process. Return whether it was there."""
-        return bool(await self._value("shiftboss.remove_worker(%s, %s, %s)", [component, pid, by]))
+        return await self._db.value(bool, "SELECT shiftboss.remove_worker(%s, %s, %s)", [component, pid, by])
 
     async def get_worker(self, component: str) -> Row | None:
         """Return the row with the documented columns. `details_json` is text."""
@@ -151,24 +147,25 @@ class Health:
 
         `suspects` are the leases whose tasks may have caused the crash. Without any, all its leases are.
         """
-        return bool(
-            await self._value(
-                "shiftboss.mark_crashed(%s, %s, %s, %s, %s::bigint[])",
-                [component, reason, outcome, last_seen, list(suspects)],
-            )
+        return await self._db.value(
+            bool,
+            "SELECT shiftboss.mark_crashed(%s, %s, %s, %s, %s::bigint[])",
+            [component, reason, outcome, last_seen, list(suspects)],
         )
 
     async def begin_supervisor(self, host: str, pid: int, slots: Mapping[str, int]) -> None:
         """Register a supervisor with the slots it should keep."""
-        await self._value("shiftboss.begin_supervisor(%s, %s, %s)", [host, pid, dict(slots)])
+        await self._db.execute("SELECT shiftboss.begin_supervisor(%s, %s, %s)", [host, pid, dict(slots)])
 
     async def end_supervisor(self, host: str, pid: int) -> None:
         """Unregister a supervisor."""
-        await self._value("shiftboss.end_supervisor(%s, %s)", [host, pid])
+        await self._db.execute("SELECT shiftboss.end_supervisor(%s, %s)", [host, pid])
 
     async def open_slot(self, host: str, queue: str, former: str | None = None) -> str:
         """Reserve a slot and return its component. `former` restores its name and history if possible."""
-        return str(await self._value("shiftboss.open_slot(%s, %s, %s::jsonb)", [host, queue, former]))
+        return await self._db.value(
+            str, "SELECT shiftboss.open_slot(%s, %s, %s::jsonb)", [host, queue, former]
+        )
 
     async def survey(self, host: str) -> list[Row]:
         """Return the slots of a host, and record a heartbeat of its supervisor."""
@@ -181,7 +178,7 @@ class Health:
 
     async def take_restart_order(self, component: str) -> bool:
         """Clear the order for a manual restart. Return whether there was one."""
-        return bool(await self._value("shiftboss.take_restart_order(%s)", [component]))
+        return await self._db.value(bool, "SELECT shiftboss.take_restart_order(%s)", [component])
 
     async def pause_workers(
         self, components: Sequence[str] | None = None, queue: str | None = None
@@ -205,7 +202,7 @@ class Health:
 
     async def set_slots(self, queue: str, count: int, host: str | None = None) -> str:
         """Change how many slots a running supervisor keeps for a queue, and return its host."""
-        return str(await self._value("shiftboss.set_slots(%s, %s, %s)", [queue, count, host]))
+        return await self._db.value(str, "SELECT shiftboss.set_slots(%s, %s, %s)", [queue, count, host])
 
     async def watch_list(self) -> list[Row]:
         """Return the rows that should have heartbeats, for the leader."""
@@ -213,7 +210,7 @@ class Health:
 
     async def tidy_health(self, older: timedelta) -> int:
         """Delete rows and supervisors without a heartbeat for this long. Return the number of rows."""
-        return int(await self._value("shiftboss.tidy_health(%s)", [older]))
+        return await self._db.value(int, "SELECT shiftboss.tidy_health(%s)", [older])
 
     async def slots(self) -> list[Row]:
         """Return every slot for display."""
@@ -221,22 +218,15 @@ class Health:
 
     async def metrics(self) -> Row:
         """Return restarts, crashes, seconds since the last crash, and workers per status."""
-        row = await self._db.fetch_one("SELECT * FROM shiftboss.health_metrics")
-        assert row is not None
-        return row
+        return (await self._db.fetch("SELECT * FROM shiftboss.health_metrics"))[0]
 
     async def alerts(self) -> list[Row]:
         """Return what needs attention now: `alert`, `component`, `message`."""
         return await self._db.fetch("SELECT * FROM shiftboss.health_alerts ORDER BY alert, component")
 
-    async def _value(self, call: str, params: Sequence[Any]) -> Any:
-        row = await self._db.fetch_one(f"SELECT {call} AS value", params)
-        assert row is not None
-        return row["value"]
-
     async def _components(self, name: str, components: Sequence[str] | None, queue: str | None) -> list[str]:
-        value = await self._value(f"ARRAY(SELECT shiftboss.{name}(%s, %s))", [_names(components), queue])
-        return sorted(value)
+        call = f"SELECT ARRAY(SELECT shiftboss.{name}(%s, %s))"
+        return sorted(await self._db.value(list[str], call, [_names(components), queue]))
 
 
 def _names(components: Sequence[str] | None) -> list[str] | None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, NamedTuple
 from uuid import UUID
 
+from shiftboss.db.family import Family
 from shiftboss.model.errors import AdoptionNeeded
 
 if TYPE_CHECKING:
     from shiftboss.db.connection import Connection
-    from shiftboss.db.database import Database
 
 HINT = (
     "run `shiftboss db adopt --copy` to make it a separate fleet,"
@@ -32,10 +32,7 @@ class Identity(NamedTuple):
         return f"{self.id} {self.server}"
 
 
-class Installation:
-    def __init__(self, db: Database) -> None:
-        self._db = db
-
+class Installation(Family):
     async def identify(self) -> Identity:
         """Return the stored identity, even in a copy."""
         async with self._db.connection() as conn:

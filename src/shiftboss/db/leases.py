@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from shiftboss.db.connection import Row
-
-if TYPE_CHECKING:
-    from shiftboss.db.database import Database
+from shiftboss.db.family import Family
 
 
 class Held(NamedTuple):
@@ -19,10 +17,7 @@ class Held(NamedTuple):
     holder: dict[str, Any]
 
 
-class Leases:
-    def __init__(self, db: Database) -> None:
-        self._db = db
-
+class Leases(Family):
     async def acquire_lease(
         self,
         name: str,
@@ -42,16 +37,12 @@ class Leases:
 
     async def renew_lease(self, name: str, token: UUID) -> bool:
         """Extend the lease. Return False if it is no longer held with this token."""
-        return await self._asked("renew_lease", name, token)
+        return await self._db.value(bool, "SELECT shiftboss.renew_lease(%s, %s)", [name, token])
 
     async def release_lease(self, name: str, token: UUID) -> bool:
         """Release the lease immediately. Return False if it was not held with this token."""
-        return await self._asked("release_lease", name, token)
+        return await self._db.value(bool, "SELECT shiftboss.release_lease(%s, %s)", [name, token])
 
     async def all(self) -> list[Row]:
         """Return every lease with its holder, ordered by name."""
         return await self._db.fetch("SELECT * FROM shiftboss.leases ORDER BY name")
-
-    async def _asked(self, function: str, name: str, token: UUID) -> bool:
-        row = await self._db.fetch_one(f"SELECT shiftboss.{function}(%s, %s) AS done", [name, token])
-        return bool(row and row["done"])

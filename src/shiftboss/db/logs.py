@@ -7,17 +7,14 @@ import logging
 import time
 from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from shiftboss.db.connection import Row
+from shiftboss.db.family import Family
 from shiftboss.model.codec import current
 from shiftboss.model.errors import NotFound
 from shiftboss.model.log import LogLine
 from shiftboss.model.task import FINAL
-
-if TYPE_CHECKING:
-    from shiftboss.db.database import Database
 
 APPEND = (
     "SELECT shiftboss.append_logs(%s::uuid[], %s::int[], %s::text[], %s::timestamptz[], %s::int[],"
@@ -27,10 +24,7 @@ APPEND = (
 SOONEST, LATEST, LAST_LINES = 0.1, 0.5, 1.0
 
 
-class Logs:
-    def __init__(self, db: Database) -> None:
-        self._db = db
-
+class Logs(Family):
     async def append(self, lines: Sequence[LogLine], ended: Sequence[UUID] = ()) -> None:
         """Store lines in this order, and trim the logs of `ended` tasks to their maximum size."""
         columns = [list(column) for column in zip(*lines, strict=True)] if lines else [[] for _ in range(9)]

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
 from psycopg import Rollback
 from psycopg.types.json import Jsonb
 
 from shiftboss.db.connection import Row
+from shiftboss.db.family import Family
 from shiftboss.model.codec import current
 
-if TYPE_CHECKING:
-    from shiftboss.db.database import Database
 
-
-class Schedules:
-    def __init__(self, db: Database) -> None:
-        self._db = db
-
+class Schedules(Family):
     async def put(
         self, name: str, cron: str, timezone: str, task: dict[str, Any], missed: str, next_tick: datetime
     ) -> bool:
@@ -75,10 +70,8 @@ class Schedules:
         self, name: str, seen: datetime, ticks: Sequence[datetime], next_tick: datetime
     ) -> list[UUID]:
         """Enqueue the task for each tick and return the new tasks. Concurrent calls enqueue them once."""
-        row = await self._db.fetch_one(
-            "SELECT shiftboss.fire(%s, %s, %s, %s) AS ids", [name, seen, list(ticks), next_tick]
-        )
-        return row["ids"] if row else []
+        call = "SELECT shiftboss.fire(%s, %s, %s, %s)"
+        return await self._db.value(list[UUID], call, [name, seen, list(ticks), next_tick])
 
     async def run(self, name: str) -> UUID | None:
         """Enqueue the schedule's task now, regardless of its ticks. Returns None for an unknown schedule."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from psycopg.types.json import Json
 
 from shiftboss.db.connection import Row
+from shiftboss.db.family import Family
 from shiftboss.db.payload import dumps
 from shiftboss.model.arguments import check_arguments
 from shiftboss.model.codec import sealed_whole
@@ -16,23 +17,14 @@ from shiftboss.model.errors import UnknownTaskType
 from shiftboss.model.task import NewTask
 from shiftboss.model.terms import fill_in
 
-if TYPE_CHECKING:
-    from shiftboss.db.database import Database
-
 COLUMNS = "task_type, schema, version, worker_id, published_at"
 
 
-class Schemas:
-    def __init__(self, db: Database) -> None:
-        self._db = db
-
+class Schemas(Family):
     async def publish(self, worker_id: str, schemas: Sequence[Mapping[str, Any]]) -> list[str]:
         """Publish the schemas of a worker (name, schema, version). Return the types that changed."""
-        row = await self._db.fetch_one(
-            "SELECT shiftboss.publish_schemas(%s, %s) AS changed",
-            [worker_id, Json(list(schemas), dumps=dumps)],
-        )
-        return row["changed"] if row else []
+        call = "SELECT shiftboss.publish_schemas(%s, %s)"
+        return await self._db.value(list[str], call, [worker_id, Json(list(schemas), dumps=dumps)])
 
     async def all(self) -> list[Row]:
         """Return every task type with a published schema."""

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from shiftboss.db.installation import Account, programs, server_account
 from shiftboss.db.layout import DATABASE, ROLE, Layout, State
+from shiftboss.db.programs import Account, programs, server_account
 from shiftboss.model.errors import EmbeddedServerError
 
 if TYPE_CHECKING:

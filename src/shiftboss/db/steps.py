@@ -10,6 +10,7 @@ from uuid import UUID
 import orjson
 from psycopg.types.json import Jsonb
 
+from shiftboss.db.family import Family
 from shiftboss.db.payload import dumps
 from shiftboss.model.codec import current
 from shiftboss.model.step import Loaded, Part, Recorded, Step
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     import psycopg
 
     from shiftboss.db.connection import Row
-    from shiftboss.db.database import Database
 
 STORE = "shiftboss.store_steps({held}, %s::text[], %s::int[], %s::float8[], %s::text[]::jsonb[],"
 STORE += " %s::text[]::jsonb[])"
@@ -27,10 +27,7 @@ SUSPEND = "shiftboss.suspend({held}, %s::text[]::jsonb[])"
 SEND = "SELECT shiftboss.send_event(%s, %s, %s, %s, %s) AS woken"
 
 
-class Steps:
-    def __init__(self, db: Database) -> None:
-        self._db = db
-
+class Steps(Family):
     async def load(self, ids: Sequence[UUID]) -> dict[UUID, Loaded]:
         """Return all steps of these tasks."""
         rows = await self._db.fetch("SELECT * FROM shiftboss.load_steps(%s)", [list(ids)])
@@ -88,8 +85,7 @@ class Steps:
 
     async def wake_due(self, limit: int = 1000) -> int:
         """End waits that are due, and deliver events that missed a concurrent wait. Return how many."""
-        row = await self._db.fetch_one("SELECT shiftboss.wake_due(%s) AS n", [limit])
-        return int(row["n"]) if row else 0
+        return await self._db.value(int, "SELECT shiftboss.wake_due(%s)", [limit])
 
     async def wake_all_due(self, rounds: int = 20, limit: int = 1000) -> int:
         """Call `wake_due` until nothing is due, at most `rounds` times. Return how many waits ended."""
@@ -121,8 +117,7 @@ class Steps:
             cursor = await conn.execute(SEND, params)
             found: Any = await cursor.fetchone()
             return int(found["woken"] if isinstance(found, dict) else found[0])
-        row = await self._db.fetch_one(SEND, params)
-        return int(row["woken"]) if row else 0
+        return await self._db.value(int, SEND, params)
 
     async def set_event_retention(self, keep: timedelta) -> None:
         """Set how long events are kept by default."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
 import psycopg
@@ -24,23 +24,18 @@ from shiftboss.db.encoding import (
     insert,
     is_plain_insert,
 )
+from shiftboss.db.family import Family
 from shiftboss.db.locks import BOUNDED, deliver
 from shiftboss.db.payload import dumps
 from shiftboss.model import codec
 from shiftboss.model.errors import DatabaseError
 from shiftboss.model.task import Cancel, Claimed, Enqueued, NewTask, Reason, Result, State, Status, new_id
 
-if TYPE_CHECKING:
-    from shiftboss.db.database import Database
-
 Held = Iterable[tuple[UUID, int]]
 CLAIM = "SELECT * FROM shiftboss.claim(%s, %s, %s, %s, %s, %s)"
 
 
-class Tasks:
-    def __init__(self, db: Database) -> None:
-        self._db = db
-
+class Tasks(Family):
     async def enqueue(
         self, tasks: Sequence[NewTask], conn: psycopg.AsyncConnection[Any] | None = None
     ) -> list[Enqueued]:
@@ -182,12 +177,9 @@ class Tasks:
         # Format the two arrays here: the driver's dumper takes longer for them than the database.
         ids = "{" + ",".join([id.hex for id, _ in held]) + "}"
         leases = "{" + ",".join([str(lease) for _, lease in held]) + "}"
-        sql = "SELECT " + call.format(held="%s::uuid[], %s::bigint[]") + " AS stale"
+        sql = "SELECT " + call.format(held="%s::uuid[], %s::bigint[]")
         sql += f" FROM {BOUNDED}" if bounded else ""
-        row = await self._db.fetch_one(sql, [ids, leases, *params])
-        assert row is not None
-        stale: list[UUID] = row["stale"]
-        return stale
+        return await self._db.value(list[UUID], sql, [ids, leases, *params])
 
     async def cancel(self, ids: Sequence[UUID], reason: str | None = None) -> list[Cancel]:
         """Cancel queued tasks immediately, and ask running tasks to stop."""
@@ -202,20 +194,15 @@ class Tasks:
 
         Results of steps are kept; `start` drops them from that step on, `restart` drops all.
         """
-        query = "SELECT shiftboss.retry(%s, %s, %s) AS ids"
-        row = await self._db.fetch_one(query, [list(ids), start, restart])
-        return row["ids"] if row else []
+        call = "SELECT shiftboss.retry(%s, %s, %s)"
+        return await self._db.value(list[UUID], call, [list(ids), start, restart])
 
     async def pause(self, kind: str, name: str, reason: str | None = None) -> bool:
         """Pause a queue or a task type (`kind`: queue | task_type). Return whether it was running."""
-        return await self._flag("SELECT shiftboss.pause(%s, %s, %s) AS changed", [kind, name, reason])
+        return await self._db.value(bool, "SELECT shiftboss.pause(%s, %s, %s)", [kind, name, reason])
 
     async def resume(self, kind: str, name: str) -> bool:
-        return await self._flag("SELECT shiftboss.resume(%s, %s) AS changed", [kind, name])
-
-    async def _flag(self, sql: str, params: list[Any]) -> bool:
-        row = await self._db.fetch_one(sql, params)
-        return bool(row and row["changed"])
+        return await self._db.value(bool, "SELECT shiftboss.resume(%s, %s)", [kind, name])
 
     async def set_limit(
         self,
@@ -234,13 +221,12 @@ class Tasks:
 
     async def reset_limit(self, kind: str, name: str) -> bool:
         """Remove limits set by an operator, so that limits in code apply. Return whether there were any."""
-        return await self._flag("SELECT shiftboss.reset_limit(%s, %s) AS changed", [kind, name])
+        return await self._db.value(bool, "SELECT shiftboss.reset_limit(%s, %s)", [kind, name])
 
     async def declare_limits(self, limits: Sequence[dict[str, Any]]) -> list[str]:
         """Store the limits that a worker declares in code. Return the types whose limits changed."""
-        sql = "SELECT shiftboss.declare_limits(%s) AS changed"
-        row = await self._db.fetch_one(sql, [Jsonb(list(limits), dumps=dumps)])
-        return row["changed"] if row else []
+        call = "SELECT shiftboss.declare_limits(%s)"
+        return await self._db.value(list[str], call, [Jsonb(list(limits), dumps=dumps)])
 
     async def set_payload_limit(self, size: int) -> None:
         """Set the maximum size of params in bytes, for every client. Requires the schema's owner."""
@@ -253,8 +239,7 @@ class Tasks:
 
     async def prune(self, older: timedelta, limit: int = 1000) -> int:
         """Delete one batch of finished tasks older than `older`. Return their number."""
-        row = await self._db.fetch_one("SELECT shiftboss.prune(%s, %s) AS n", [older, limit])
-        return row["n"] if row else 0
+        return await self._db.value(int, "SELECT shiftboss.prune(%s, %s)", [older, limit])
 
     async def tidy(self, older: timedelta) -> None:
         """Delete old lanes, events and statistics."""

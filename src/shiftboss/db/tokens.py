@@ -51,13 +51,11 @@ class Tokens:
 
     async def revoke_token(self, which: str) -> int:
         """Revoke tokens by id or name. Return their number."""
-        row = await self._db.fetch_one("SELECT shiftboss.revoke_token(%s) AS n", [which])
-        return row["n"] if row else 0
+        return await self._db.value(int, "SELECT shiftboss.revoke_token(%s)", [which])
 
     async def has_tokens(self) -> bool:
         """Return whether a token was ever created. From then on services require one."""
-        row = await self._db.fetch_one("SELECT shiftboss.has_tokens() AS has")
-        return bool(row and row["has"])
+        return await self._db.value(bool, "SELECT shiftboss.has_tokens()")
 
     async def create_login(self, name: str, role: Role, lifetime: timedelta) -> str:
         """Create a login code that works once."""

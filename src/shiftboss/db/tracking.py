@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from datetime import timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING
 from uuid import UUID
 
+from shiftboss.db.family import Family
 from shiftboss.model.task import storable
-
-if TYPE_CHECKING:
-    from shiftboss.db.database import Database
 
 # information_schema lists only tables that the role has a privilege on; the catalog lists all.
 FIND = """
@@ -29,26 +26,19 @@ class Availability(StrEnum):
     ABSENT = "absent"
 
 
-class Tracking:
+class Tracking(Family):
     """The incarnations of worker processes and the totals of vectorizers."""
 
-    def __init__(self, db: Database) -> None:
-        self._db = db
-
     async def available(self) -> Availability:
-        row = await self._db.fetch_one(FIND)
-        assert row is not None
+        row = (await self._db.fetch(FIND))[0]
         if row["visible"]:
             return Availability.AVAILABLE
         return Availability.HIDDEN if row["present"] else Availability.ABSENT
 
     async def worker_start(self, version: str, expected_heartbeat_interval: timedelta) -> UUID:
-        row = await self._db.fetch_one(
-            "SELECT ai._worker_start(%s, %s) AS id", [version, expected_heartbeat_interval]
+        return await self._db.value(
+            UUID, "SELECT ai._worker_start(%s, %s)", [version, expected_heartbeat_interval]
         )
-        assert row is not None
-        id: UUID = row["id"]
-        return id
 
     async def worker_heartbeat(
         self, worker_id: UUID, successes: int, errors: int, error_message: str | None

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
 from shiftboss.db.connection import Row
+from shiftboss.db.family import Family
 from shiftboss.model.errors import DatabaseError
 from shiftboss.model.worker import Member, Orders
 
-if TYPE_CHECKING:
-    from shiftboss.db.database import Database
 
-
-class Workers:
-    def __init__(self, db: Database) -> None:
-        self._db = db
-
+class Workers(Family):
     async def register(self, member: Member) -> None:
         """Register a worker. A previous process of the same name loses its tasks.
 
@@ -60,11 +55,10 @@ class Workers:
         With `incarnation`, the worker is unknown once another process has registered under its name.
         """
         held = None if leases is None else list(leases)
-        row = await self._db.fetch_one(
+        [row] = await self._db.fetch(
             "SELECT * FROM shiftboss.beat(%s, %s, %s, %s, %s)",
             [worker_id, held, usage, _rows(stats), incarnation],
         )
-        assert row is not None
         return Orders(**row)
 
     async def beat_process(
@@ -80,20 +74,16 @@ class Workers:
     ) -> tuple[Orders, Row]:
         """Call `beat` and update the rows of the process. Return its orders and errors about the rows."""
         held = None if leases is None else list(leases)
-        row = await self._db.fetch_one(
+        [row] = await self._db.fetch(
             "SELECT * FROM shiftboss.beat_process(%s, %s, %s, %s, %s, %s, %s)",
             [worker_id, held, usage, _rows(stats), incarnation, slot, process],
         )
-        assert row is not None
         trouble: Row = row.pop("trouble")
         return Orders(**row), trouble
 
     async def keep_process(self, slot: Row | None, process: Row | None) -> Row:
         """Update the rows of a process whose leases are renewed elsewhere. Return errors about the rows."""
-        row = await self._db.fetch_one("SELECT shiftboss.keep_process(%s, %s) AS trouble", [slot, process])
-        assert row is not None
-        trouble: Row = row["trouble"]
-        return trouble
+        return await self._db.value(Row, "SELECT shiftboss.keep_process(%s, %s)", [slot, process])
 
     async def unsupervised(self, queue: str | None = None) -> list[str]:
         """Return the ids of the active workers that no supervisor keeps, all or those of one queue."""
@@ -115,41 +105,34 @@ class Workers:
 
         Waits at most two seconds for a task that another session has locked.
         """
-        row = await self._db.fetch_one(
-            "SELECT shiftboss.leave(%s, %s, %s) AS n FROM pg_catalog.set_config('lock_timeout', '2s', true)",
+        return await self._db.value(
+            int,
+            "SELECT shiftboss.leave(%s, %s, %s) FROM pg_catalog.set_config('lock_timeout', '2s', true)",
             [worker_id, status, incarnation],
         )
-        return row["n"] if row else 0
 
     async def lose_worker(
         self, worker_ids: Sequence[str], outcome: str = "lost", reason: str | None = None
     ) -> int:
         """End every attempt of these workers as spent. Return the number of tasks."""
-        row = await self._db.fetch_one(
-            "SELECT shiftboss.lose_worker(%s, %s, %s) AS n", [list(worker_ids), outcome, reason]
-        )
-        return row["n"] if row else 0
+        call = "SELECT shiftboss.lose_worker(%s, %s, %s)"
+        return await self._db.value(int, call, [list(worker_ids), outcome, reason])
 
     async def worker_died(
         self, worker_id: str, outcome: str, reason: str, suspects: Sequence[int] | None = None
     ) -> int:
         """End the attempts of a dead worker; only suspects spend one. Return the number of tasks."""
-        row = await self._db.fetch_one(
-            "SELECT shiftboss.worker_died(%s, %s, %s, %s::bigint[]) AS n",
-            [worker_id, outcome, reason, list(suspects or ())],
-        )
-        return row["n"] if row else 0
+        call = "SELECT shiftboss.worker_died(%s, %s, %s, %s::bigint[])"
+        return await self._db.value(int, call, [worker_id, outcome, reason, list(suspects or ())])
 
     async def rescue(self, limit: int = 1000) -> Row:
         """Run one round of the rescuer and return what it did. After a timeout, tries fewer tasks."""
         try:
-            row = await self._db.fetch_one("SELECT * FROM shiftboss.rescue(%s)", [limit])
+            return (await self._db.fetch("SELECT * FROM shiftboss.rescue(%s)", [limit]))[0]
         except DatabaseError as error:
             if not error.timed_out or limit <= 1:
                 raise
-            return await self.rescue(max(limit // 10, 1))
-        assert row is not None
-        return row
+        return await self.rescue(max(limit // 10, 1))
 
     async def set_flags(
         self, worker_id: str, *, paused: bool | None = None, draining: bool | None = None

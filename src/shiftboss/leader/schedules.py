@@ -160,7 +160,4 @@ async def _refused(db: Database, name: str, reason: str) -> None:
 
 
 async def _now(db: Database) -> datetime:
-    row = await db.fetch_one("SELECT shiftboss.now() AS now")
-    assert row is not None
-    now: datetime = row["now"]
-    return now
+    return await db.value(datetime, "SELECT shiftboss.now()")

@@ -230,9 +230,8 @@ def _spool_dir(settings: Settings) -> Path:
 async def _take_over_reports(db: Database, spool: Path, fleet: str) -> None:
     """Take over report files of version 0.1. A file belongs to this fleet if one of its tasks is here."""
     for path, tasks in shared_reports(spool).items():
-        query = "SELECT EXISTS (SELECT FROM public.tasks WHERE id = ANY (%s)) AS here"
-        row = await db.fetch_one(query, [tasks])
-        if row is not None and row["here"]:
+        query = "SELECT EXISTS (SELECT FROM public.tasks WHERE id = ANY (%s))"
+        if await db.value(bool, query, [tasks]):
             take_over(path, spool / fleet)
 
 

@@ -140,9 +140,7 @@ class Sleeper:
         await self._woken.wait()
 
     async def _snapshot(self) -> Snapshot:
-        row = await self._db.fetch_one("SELECT pg_current_snapshot()::text AS snapshot")
-        assert row is not None
-        return Snapshot.parse(row["snapshot"])
+        return Snapshot.parse(await self._db.value(str, "SELECT pg_current_snapshot()::text"))
 
     async def _acknowledge(self, number: int) -> None:
         await _tolerant(self._db.execute(f"SELECT shiftboss.hear(%s), {NOT_DURABLE}", [number]))

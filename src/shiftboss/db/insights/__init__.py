@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from shiftboss.db.insights.condition import Condition
@@ -28,57 +27,27 @@ class Insights:
 
     def __init__(self, db: Database) -> None:
         self._db = db
+        self.tasks = TaskList(db)
+        """Lists of tasks by filter, and one task with its attempts and reasons."""
+        self.life = Life(db)
+        """The steps, stream, events, logs and relatives of one task."""
+        self.failures = Failures(db)
+        """Failed tasks, grouped by error."""
+        self.errors = Errors(db)
+        """Error groups, one per cause."""
+        self.fleet = Fleet(db)
+        """Workers and queues."""
+        self.figures = Figures(db)
+        """The figures of /metrics, at a bounded cost."""
+        self.samples = Samples(db)
+        """Memory and CPU usage of workers over the last half hour."""
+        self.series = Series(db)
+        """Throughput, duration and failures over time."""
+        self.overview = Overview(db, self.fleet, self.series)
+        """Counts, alerts and the documented snapshot."""
+        self.condition = Condition(db)
+        """The state of the database: version, settings, bloat, clocks, and tasks that no worker can run."""
 
     async def keys(self) -> dict[str, dict[str, int]]:
         """Return how many stored values of each table need each encryption key, by key name."""
         return await key_names(self._db)
-
-    @cached_property
-    def tasks(self) -> TaskList:
-        """Lists of tasks by filter, and one task with its attempts and reasons."""
-        return TaskList(self._db)
-
-    @cached_property
-    def life(self) -> Life:
-        """The steps, stream, events, logs and relatives of one task."""
-        return Life(self._db)
-
-    @cached_property
-    def failures(self) -> Failures:
-        """Failed tasks, grouped by error."""
-        return Failures(self._db)
-
-    @cached_property
-    def errors(self) -> Errors:
-        """Error groups, one per cause."""
-        return Errors(self._db)
-
-    @cached_property
-    def fleet(self) -> Fleet:
-        """Workers and queues."""
-        return Fleet(self._db)
-
-    @cached_property
-    def figures(self) -> Figures:
-        """The figures of /metrics, at a bounded cost."""
-        return Figures(self._db)
-
-    @cached_property
-    def samples(self) -> Samples:
-        """Memory and CPU usage of workers over the last half hour."""
-        return Samples(self._db)
-
-    @cached_property
-    def series(self) -> Series:
-        """Throughput, duration and failures over time."""
-        return Series(self._db)
-
-    @cached_property
-    def overview(self) -> Overview:
-        """Counts, alerts and the documented snapshot."""
-        return Overview(self._db, self.fleet, self.series)
-
-    @cached_property
-    def condition(self) -> Condition:
-        """The state of the database: version, settings, bloat, clocks, and tasks that no worker can run."""
-        return Condition(self._db)

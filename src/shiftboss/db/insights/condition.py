@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 from shiftboss.db.connection import Row
+from shiftboss.db.family import Family
 from shiftboss.db.insights.rows import ServerState
 from shiftboss.extension import extensions
-
-if TYPE_CHECKING:
-    from shiftboss.db.database import Database
 
 _SERVER = """SELECT current_setting('server_version') AS version,
     current_setting('fsync')::boolean AS fsync, current_setting('autovacuum')::boolean AS autovacuum,
@@ -61,10 +58,7 @@ _COLUMNS = """SELECT c.relname AS name, i.indrelid::regclass::text AS on_table,
     WHERE c.relnamespace = 'public'::regnamespace AND c.relname = ANY (%s)"""
 
 
-class Condition:
-    def __init__(self, db: Database) -> None:
-        self._db = db
-
+class Condition(Family):
     async def server(self) -> ServerState:
         """Return the server's version, relevant settings, connections, pgvector version and database size."""
         return (await self._db.fetch_as(ServerState, _SERVER))[0]
@@ -82,10 +76,9 @@ class Condition:
     async def clock_difference(self) -> float:
         """Return the seconds by which the database's clock is ahead, or 0 if within the round-trip time."""
         before = time.time()
-        row = await self._db.fetch_one("SELECT extract(epoch FROM clock_timestamp())::double precision AS at")
+        now = await self._db.value(float, "SELECT extract(epoch FROM clock_timestamp())::double precision")
         after = time.time()
-        assert row is not None
-        ahead: float = row["at"] - (before + after) / 2
+        ahead = now - (before + after) / 2
         return ahead if abs(ahead) > after - before else 0.0
 
     async def old_transactions(self, seconds: float = 300.0) -> list[Row]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from shiftboss.db.family import Family
 from shiftboss.db.insights.rows import ErrorGroup
 from shiftboss.model.errors import NotFound
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from shiftboss.db.database import Database
 
 _GROUPS = """SELECT * FROM shiftboss.error_groups WHERE last_seen >= coalesce(%s::timestamptz, '-infinity')
     ORDER BY last_seen DESC, id LIMIT %s"""
@@ -23,10 +23,7 @@ _MEMBERS = """SELECT t.id FROM shiftboss.past_attempts a JOIN public.tasks t ON 
     ORDER BY a.ended_at DESC LIMIT %s"""
 
 
-class Errors:
-    def __init__(self, db: Database) -> None:
-        self._db = db
-
+class Errors(Family):
     async def groups(self, since: datetime | None = None, limit: int = 50) -> list[ErrorGroup]:
         """Return groups, most recently seen first. Counts may lag by a few seconds."""
         return await self._db.fetch_as(ErrorGroup, _GROUPS, [since, limit])

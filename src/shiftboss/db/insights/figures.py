@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from shiftboss.db.family import Family
 from shiftboss.db.insights.rows import FleetFigures, QueueFigures, WorkFigures
-
-if TYPE_CHECKING:
-    from shiftboss.db.database import Database
 
 #: A scrape counts at most this many waiting tasks. For more, it shows the leader's last count of the queue.
 COUNTED = 2000
@@ -19,10 +15,7 @@ _QUEUES = """SELECT q.name, CASE WHEN q.more THEN greatest(q.queued, c.queued) E
     ORDER BY 2 DESC NULLS LAST, 1 LIMIT %s"""
 
 
-class Figures:
-    def __init__(self, db: Database) -> None:
-        self._db = db
-
+class Figures(Family):
     async def fleet(self) -> FleetFigures:
         """Return workers, running tasks and counters of the whole fleet."""
         return (await self._db.fetch_as(FleetFigures, "SELECT * FROM shiftboss.fleet_metrics()"))[0]

@@ -6,11 +6,11 @@ import logging
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from shiftboss.db.family import Family
 from shiftboss.db.insights.rows import LogRow, PartRow, Relative, StepRow
 
 if TYPE_CHECKING:
     from shiftboss.db.connection import Row
-    from shiftboss.db.database import Database
 
 LEVELS = 3
 MOST = 60
@@ -55,10 +55,7 @@ ORDER BY started_at DESC, ended_at DESC, name, ordinal LIMIT %(limit)s
 """
 
 
-class Life:
-    def __init__(self, db: Database) -> None:
-        self._db = db
-
+class Life(Family):
     async def relatives(self, id: UUID) -> list[Relative]:
         """Return the task and up to 60 related tasks, nearest first, with their parents and children."""
         return await self._db.fetch_as(Relative, _NEAR, {"id": id, "levels": LEVELS, "most": MOST})

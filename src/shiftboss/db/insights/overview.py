@@ -100,8 +100,6 @@ class Overview:
     async def snapshot(self) -> dict[str, Any]:
         """Return the documented snapshot, computed for this call."""
         counts = await self.counts(fresh=True)
-        oldest = await self._db.fetch_one(_OLDEST)
-        assert oldest is not None
         return {
             "at": counts["snapshot_time"],
             "workers": await self._fleet.workers(status="active"),
@@ -109,7 +107,7 @@ class Overview:
                 "queued": counts["queued_tasks"],
                 "running": counts["running_tasks"],
                 "failed": counts["failed_tasks"],
-                "oldest_seconds": oldest["seconds"],
+                "oldest_seconds": await self._db.value(float, _OLDEST),
             },
             "latency": await self._series.latency(),
             **await self.extras(),

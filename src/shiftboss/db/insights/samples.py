@@ -25,8 +25,7 @@ class Samples:
 
     async def take(self) -> int:
         """Record the current usage of every active worker, and return their number."""
-        row = await self._db.fetch_one("SELECT shiftboss.sample_workers() AS n")
-        return int(row["n"]) if row else 0
+        return await self._db.value(int, "SELECT shiftboss.sample_workers()")
 
     async def lines(self) -> Lines:
         """Return `memory_mb` and `cpu_percent` per worker and minute, oldest first. None means no sample."""

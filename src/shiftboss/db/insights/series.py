@@ -60,8 +60,7 @@ class Series:
 
     async def latency(self, sample: int = 1000) -> dict[str, float | None]:
         """Return the latency of the latest completed tasks of the last hour, in milliseconds."""
-        row = await self._db.fetch_one("SELECT * FROM shiftboss.latency(%s)", [sample])
-        assert row is not None
+        row = (await self._db.fetch("SELECT * FROM shiftboss.latency(%s)", [sample]))[0]
         return {name: None if value is None else round(value, 3) for name, value in row.items()}
 
 

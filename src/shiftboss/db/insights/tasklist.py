@@ -13,16 +13,14 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from shiftboss.db.connection import Row
+from shiftboss.db.family import Family
 from shiftboss.db.insights.rows import ListedTask
 from shiftboss.model.codec import shown
 from shiftboss.model.errors import UsageError
-
-if TYPE_CHECKING:
-    from shiftboss.db.database import Database
 
 STRETCH = 20_000
 PREVIEW = 300
@@ -98,10 +96,7 @@ class TaskPage(NamedTuple):
     next: str | None
 
 
-class TaskList:
-    def __init__(self, db: Database) -> None:
-        self._db = db
-
+class TaskList(Family):
     async def page(self, wanted: TaskFilter, cursor: str | None = None, limit: int = 50) -> TaskPage:
         """Return one page. Rows that arrive or change meanwhile move to the front, never to a later page."""
         before = Key.decode(cursor) if cursor else None
