@@ -9,6 +9,7 @@ import pytest
 
 from shiftboss import __version__
 from shiftboss.cli import COMMANDS, Command, main
+from shiftboss.model.settings import Settings
 
 
 def run(*args: str, **env: str) -> subprocess.CompletedProcess[str]:
@@ -33,6 +34,24 @@ def test_help_lists_every_command_quickly() -> None:
 def test_every_command_explains_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([name, "--help"]) == 0
     assert f"Usage: shiftboss {name}" in capsys.readouterr().out
+
+
+def test_an_option_of_an_extension_sets_its_setting(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("SHIFTBOSS_ADMIN_PORT", "SHIFTBOSS_ADMIN_PORT__FLAG"):
+        monkeypatch.setenv(name, "1")  # restored at the end
+    assert main(["up", "-p", "99999"]) == 2
+    assert capsys.readouterr().err.startswith("error: admin.port from --port: Input should be less than")
+
+
+def test_a_repeatable_option_of_an_extension_gives_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SHIFTBOSS_COORDINATOR_ADDRESSES", "SHIFTBOSS_COORDINATOR_ADDRESSES__FLAG"):
+        monkeypatch.setenv(name, "[]")
+    assert main(["worker", "no_such_module:app", "--coordinator", "a:1", "--coordinator", "b:2"]) == 2
+    settings = Settings.load()
+    assert settings.value_of("coordinator.addresses") == ("a:1", "b:2")
+    assert settings.source_of("coordinator.addresses") == "--coordinator"
 
 
 def test_version() -> None:

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import quote
 
-from shiftboss.db.layout import DATABASE, ROLE, Layout, State, default_data_dir, lock
+from shiftboss.db.layout import DATABASE, ROLE, KeeperState, Layout, default_data_dir, lock
 from shiftboss.db.programs import package_home
 from shiftboss.model.errors import EmbeddedServerError
 
@@ -86,7 +86,7 @@ class EmbeddedServer:
         if self._layout.keeper_pid() is None and self._layout.read_state() is not None:
             self.acquire()
 
-    def running(self) -> State | None:
+    def running(self) -> KeeperState | None:
         """Return the server's state as written by the keeper, or None if it is not running."""
         return self._layout.read_state() if self._layout.keeper_pid() is not None else None
 
@@ -135,7 +135,7 @@ class EmbeddedServer:
                 hint="choose another one with --data-dir or SHIFTBOSS_DATA_DIR",
             ) from error
 
-    def _answering(self) -> State:
+    def _answering(self) -> KeeperState:
         """Return the state of a server that answers: the state file of a dying server may be out of date."""
         deadline = time.monotonic() + START_SECONDS
         while True:
@@ -146,7 +146,7 @@ class EmbeddedServer:
                 raise self._failure("the embedded server is running but does not accept connections")
             time.sleep(POLL_SECONDS)
 
-    def _answers(self, state: State) -> bool:
+    def _answers(self, state: KeeperState) -> bool:
         import psycopg  # imported late, because `--help` and the keeper do not need the driver
 
         try:
@@ -155,7 +155,7 @@ class EmbeddedServer:
             return False
         return True
 
-    def _running(self) -> State | None:
+    def _running(self) -> KeeperState | None:
         """Wait while a keeper is starting its server. Return None if there is no keeper."""
         deadline = time.monotonic() + START_SECONDS
         while self._layout.keeper_pid() is not None:
@@ -180,7 +180,7 @@ class EmbeddedServer:
             else "free some space, or choose another directory with --data-dir or SHIFTBOSS_DATA_DIR",
         )
 
-    def _start(self) -> State:
+    def _start(self) -> KeeperState:
         package_home()  # raises if it is not installed
         self._require_room()
         arguments = [str(self.data_dir), str(self._linger), json.dumps(self._settings)]
@@ -209,7 +209,7 @@ class EmbeddedServer:
             hint=f"see {self._layout.log}, or use another server with SHIFTBOSS_DATABASE_URL",
         )
 
-    def _url(self, state: State) -> str:
+    def _url(self, state: KeeperState) -> str:
         password = quote(self._layout.password.read_text().strip())
         return f"postgresql://{ROLE}:{password}@127.0.0.1:{state.port}/{DATABASE}"
 

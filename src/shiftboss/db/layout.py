@@ -14,7 +14,7 @@ DATABASE = "shiftboss"
 
 
 @dataclass(frozen=True)
-class State:
+class KeeperState:
     """The state file of the keeper, which exists only while the server accepts connections."""
 
     port: int
@@ -37,13 +37,13 @@ class Layout:
         self._state = root / "server.json"
         self._port = root / "port"
 
-    def read_state(self) -> State | None:
+    def read_state(self) -> KeeperState | None:
         try:
-            return State(**json.loads(self._state.read_text()))
+            return KeeperState(**json.loads(self._state.read_text()))
         except (FileNotFoundError, ValueError, TypeError):
             return None
 
-    def write_state(self, state: State | None) -> None:
+    def write_state(self, state: KeeperState | None) -> None:
         if state is None:
             self._state.unlink(missing_ok=True)
             return

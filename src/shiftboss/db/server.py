@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from shiftboss.db.layout import DATABASE, ROLE, Layout, State
+from shiftboss.db.layout import DATABASE, ROLE, KeeperState, Layout
 from shiftboss.db.programs import Account, programs, server_account
 from shiftboss.model.errors import EmbeddedServerError
 
@@ -118,9 +118,9 @@ class Server:
     def alive(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
-    def state(self) -> State:
+    def state(self) -> KeeperState:
         assert self._process is not None
-        return State(self._port, self._process.pid, str(self._socket_dir))
+        return KeeperState(self._port, self._process.pid, str(self._socket_dir))
 
     def clear_remains(self) -> None:
         """End processes of an earlier server and remove its pid file."""

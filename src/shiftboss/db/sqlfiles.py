@@ -64,11 +64,6 @@ class SqlTree:
     def repeatables(self) -> list[SqlFile]:
         return [*self.functions, *self.views]
 
-    @property
-    def view_names(self) -> list[str]:
-        """The names of all views, in the order of their creation."""
-        return [name for file in self.views for name in file.views]
-
     def repeatables_checksum(self, skipped: frozenset[str] = frozenset()) -> str:
         """Return one checksum of all functions and views, except those that require a skipped extension."""
         parts = (f"{file.name}:{file.checksum}" for file in self.repeatables if file.requires not in skipped)

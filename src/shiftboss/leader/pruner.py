@@ -15,7 +15,7 @@ TIDY_SECONDS = 600.0
 FOLD_SECONDS = 5.0
 
 
-class Batch:
+class BatchSize:
     """The number of rows to delete at once, adapted to take about 0.2 seconds."""
 
     SMALLEST, LARGEST = 500, 20_000
@@ -34,7 +34,7 @@ class Pruner:
     def __init__(self, db: Database, settings: LeaderSettings | None = None) -> None:
         self._db = db
         self._settings = settings or LeaderSettings()
-        self._batch = Batch()
+        self._batch = BatchSize()
         self._next_count = 0.0
 
     def duties(self) -> list[Duty]:

@@ -7,7 +7,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 
-class Kind(IntEnum):
+class OrderKind(IntEnum):
     """The kind of an order. A higher one replaces a lower one that is still pending."""
 
     END = 1
@@ -21,7 +21,7 @@ class Kind(IntEnum):
 
 
 class Order(NamedTuple):
-    kind: Kind
+    kind: OrderKind
     reason: str
     outcome: str = "lost"
     """The outcome of the worker's tasks if the process must be killed."""

@@ -16,7 +16,7 @@ from shiftboss.log import get_logger
 from shiftboss.model.errors import DatabaseError, DatabaseUnavailable, EmbeddedServerError
 from shiftboss.model.settings import SupervisorSettings
 from shiftboss.model.slot import RestartHistory, RestartPolicy, SlotStatus, member_id
-from shiftboss.supervisor.orders import Crash, Kind, Order
+from shiftboss.supervisor.orders import Crash, Order, OrderKind
 from shiftboss.supervisor.process import Ending, Process, end_former_process
 from shiftboss.supervisor.row import HealthRow
 
@@ -81,9 +81,9 @@ class Slot:
     @property
     def leaving(self) -> bool:
         """Whether the slot will be removed."""
-        return self._order is not None and self._order.kind >= Kind.DRAIN
+        return self._order is not None and self._order.kind >= OrderKind.DRAIN
 
-    def order(self, kind: Kind, reason: str, outcome: str = "lost") -> None:
+    def order(self, kind: OrderKind, reason: str, outcome: str = "lost") -> None:
         """Give the slot an order, unless one of the same or a higher kind is pending."""
         if self._order is None or kind > self._order.kind:
             self._order = Order(kind, reason, outcome)
@@ -95,13 +95,13 @@ class Slot:
             return  # the slot has written since: the survey may be older than that
         self._row.former = row["former"]
         if row["restart_ordered"]:
-            self.order(Kind.RESTART, "restarted by an operator")
+            self.order(OrderKind.RESTART, "restarted by an operator")
         elif self._failed and row["status"] != SlotStatus.FAILED:
-            self.order(Kind.RESTART, "an operator cleared its failure")
+            self.order(OrderKind.RESTART, "an operator cleared its failure")
         if self.process is None:
             return
         if reason := self._reason_to_end(row, silence):
-            self.order(Kind.END, reason)
+            self.order(OrderKind.END, reason)
         if row["status"] == SlotStatus.HEALTHY:
             self.healthy.set()
             self._trouble.reset()
@@ -225,7 +225,7 @@ class Slot:
                 # If no handler was running, only started attempts are suspects, not tasks claimed ahead.
                 return Crash(str(ending), suspects or (process.started() if counts else []), counts)
         log.info("ending worker", component=self.component, reason=order.reason)
-        if order.kind is Kind.END:
+        if order.kind is OrderKind.END:
             suspects = process.suspects(self._settings.timeout_seconds / 2)
             # SIGTERM might wake the worker up, and it would give back all tasks, the guilty one included.
             if suspects:
@@ -245,7 +245,7 @@ class Slot:
             died = self._db.workers.worker_died
             await self._row.wait_for(lambda: died(member, "lost", str(ending), suspects))
         await self._row.remove()
-        if order.kind is Kind.RESTART:
+        if order.kind is OrderKind.RESTART:
             self._history.forget()
 
     async def _next_order(self, process: Process) -> Order | None:
@@ -262,7 +262,7 @@ class Slot:
 
     async def _drain_and_end(self, process: Process, order: Order) -> Ending:
         """End a process that works correctly; drain it first if the order says so."""
-        if order.kind is Kind.DRAIN and self.healthy.is_set():
+        if order.kind is OrderKind.DRAIN and self.healthy.is_set():
             member, workers = self.member_id, self._db.workers
             await self._row.wait_for(lambda: workers.set_flags(member, draining=True), unless=process.ended)
             await _first(self._ordered, process, self._settings.drain_seconds)  # a stop order ends the drain
@@ -305,7 +305,7 @@ class Slot:
 
     def _operator_intervened(self) -> bool:
         order = self._take_order()
-        if order is not None and order.kind is Kind.RESTART:
+        if order is not None and order.kind is OrderKind.RESTART:
             self._history.forget()
             return True
         return self.leaving

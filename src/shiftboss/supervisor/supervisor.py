@@ -20,7 +20,7 @@ from shiftboss.log import get_logger
 from shiftboss.model.errors import DatabaseError, UsageError
 from shiftboss.model.settings import Settings, SupervisorSettings
 from shiftboss.model.slot import SilenceWatch
-from shiftboss.supervisor.orders import Kind, Order
+from shiftboss.supervisor.orders import Order, OrderKind
 from shiftboss.supervisor.slot import Command, HostContext, Slot
 
 log = get_logger(__name__)
@@ -153,7 +153,7 @@ class Supervisor(Service):
         for slot in reversed(staying):
             if counts[slot.queue] > self._wanted.get(slot.queue, 0):
                 counts[slot.queue] -= 1
-                slot.order(Kind.DRAIN, "no longer wanted")
+                slot.order(OrderKind.DRAIN, "no longer wanted")
 
     async def _open(self, context: HostContext, queue: str) -> Slot:
         return Slot(context, queue, await self._db.health.open_slot(self._host, queue))
@@ -184,13 +184,13 @@ class Supervisor(Service):
             return None
         if chosen.max_memory_mb is not None and (used := slot.process.memory()) > chosen.max_memory_mb:
             reason = f"uses {used:.0f} MB, more than {chosen.max_memory_mb} MB"
-            return Order(Kind.STOP, reason, outcome="crashed")  # a task that does not end is to blame
+            return Order(OrderKind.STOP, reason, outcome="crashed")  # a task that does not end is to blame
         done = row["tasks_done"]
         if chosen.max_tasks is not None and done >= chosen.max_tasks:
-            return Order(Kind.DRAIN, f"has done {done} tasks")
+            return Order(OrderKind.DRAIN, f"has done {done} tasks")
         age = time.monotonic() - slot.started
         if chosen.max_age_seconds is not None and age >= chosen.max_age_seconds:
-            return Order(Kind.DRAIN, f"is {age:.0f} s old")
+            return Order(OrderKind.DRAIN, f"is {age:.0f} s old")
         return None
 
     async def _replace(self, context: HostContext, slot: Slot, order: Order) -> None:
@@ -208,11 +208,11 @@ class Supervisor(Service):
                 return
             log.info("replacing worker", component=slot.component, **details)
             await sleep(self._settings.start_seconds, successor.healthy, self.stopping)
-            if successor.healthy.is_set() or order.kind is Kind.STOP:
+            if successor.healthy.is_set() or order.kind is OrderKind.STOP:
                 slot.order(*order)
             else:
                 self._succeeded.discard(slot)
-                successor.order(Kind.STOP, "did not become healthy, so it replaces no worker")
+                successor.order(OrderKind.STOP, "did not become healthy, so it replaces no worker")
 
     async def _take_lease(self) -> None:
         """Wait for the lease: a supervisor killed on another machine holds it until it expires."""
@@ -240,7 +240,7 @@ class Supervisor(Service):
         for task in list(self._replacements.values()):
             task.cancel()
         for slot in self.slots:
-            slot.order(Kind.STOP, "the supervisor stops")
+            slot.order(OrderKind.STOP, "the supervisor stops")
         if self._slots:
             await asyncio.wait(self._slots.values())
         with suppress(DatabaseError):

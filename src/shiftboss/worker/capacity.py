@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from shiftboss.model.settings import WorkerSettings
 from shiftboss.worker.executor import Executor
-from shiftboss.worker.limits import Limits
+from shiftboss.worker.limits import ProcessLimits
 
 if TYPE_CHECKING:
     from shiftboss.worker.engines import Engine
@@ -18,7 +18,7 @@ class Capacity:
     """Computes the size of claims from the settings, the limits and the pace of tasks."""
 
     def __init__(
-        self, settings: WorkerSettings, limits: Limits, executor: Executor, engine: Engine | None
+        self, settings: WorkerSettings, limits: ProcessLimits, executor: Executor, engine: Engine | None
     ) -> None:
         self._settings, self._limits = settings, limits
         self._executor, self._engine = executor, engine

@@ -11,7 +11,7 @@ from shiftboss.model.settings import WorkerSettings
 MB = 1024 * 1024
 
 
-class Limits:
+class ProcessLimits:
     """Measures this process. Cheap enough to run before every claim."""
 
     def __init__(self, settings: WorkerSettings) -> None:

@@ -26,7 +26,7 @@ from shiftboss.worker.handlers import Handlers
 from shiftboss.worker.heart import Heart
 from shiftboss.worker.hooks import Ended, Hooks, Joined, Left, Started
 from shiftboss.worker.inbox import Inbox
-from shiftboss.worker.limits import Limits
+from shiftboss.worker.limits import ProcessLimits
 from shiftboss.worker.logs import LogWriter
 from shiftboss.worker.mark import Mark
 from shiftboss.worker.outbox import Outbox
@@ -70,7 +70,7 @@ class Worker(Service):
         self.grace = self._settings.grace_seconds + 15
         self.hooks = hooks or Hooks()
         self.counters = Counters()
-        self.limits = Limits(self._settings)
+        self.limits = ProcessLimits(self._settings)
         self._progress = Progress(source)
         self._mark = mark or Mark()
         self._running: dict[int, Attempt] = {}

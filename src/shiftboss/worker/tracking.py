@@ -37,7 +37,7 @@ def current() -> Tracker | None:
 
 
 @dataclass(slots=True)
-class Counts:
+class Totals:
     """Totals since this process registered. Each beat sends the totals, so nothing is counted twice."""
 
     successes: int = 0
@@ -46,15 +46,15 @@ class Counts:
 
 
 class Tracker:
-    """Counts for the row of this process; its heartbeat sends them. Errors here never stop a worker."""
+    """Totals for the row of this process; its heartbeat sends them. Errors here never stop a worker."""
 
     def __init__(self, db: Database, interval: float = 10.0, version: str = __version__) -> None:
         self._tracking: Tracking = db.tracking
         self._workers = db.workers
         self._interval = interval
         self._version = version
-        self._counts = Counts()
-        self._sent = self._confirmed = Counts()
+        self._counts = Totals()
+        self._sent = self._confirmed = Totals()
         self._strikes = 0
         self.id: UUID | None = None
 

@@ -79,8 +79,8 @@ BEGIN
         ELSE shiftboss.stale(p_ids, p_leases, 'In Progress', NULL) END;
 END $$;
 
--- Write the data of extensions that comes with steps: {"ai_calls": [...]} is passed to
--- shiftboss.with_step_ai_calls(jsonb) of the extension. This happens even if the lease is stale, because the cost was
+-- Write the data of extensions that comes with steps: {"calls": [...]} is passed to
+-- shiftboss.with_step_calls(jsonb) of the extension. This happens even if the lease is stale, because the cost was
 -- incurred.
 CREATE OR REPLACE FUNCTION shiftboss.also_with_steps(p_also jsonb[]) RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
