@@ -6,17 +6,20 @@ import asyncio
 import os
 import threading
 import time
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from shiftboss.db import Database
 from shiftboss.model.errors import Defer
-from shiftboss.model.task import NewTask
+from shiftboss.model.task import NewTask, Report
 from shiftboss.worker.context import Context
 from shiftboss.worker.handlers import Handlers
+from shiftboss.worker.source import DatabaseSource
 from tests.worker.conftest import StartWorker
 
 
@@ -370,6 +373,32 @@ async def test_many_tasks_are_claimed_ahead_and_all_done_once(
     assert stats is not None
     assert stats["n"] == 5000
     assert sum(stats["b"]) == 5000
+
+
+async def test_claims_go_on_as_soon_as_reports_are_delivered(
+    db: Database, start_worker: StartWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker with many undelivered reports claims nothing. The delivery ends that, not the next poll."""
+    handlers, gate = Handlers(), asyncio.Event()
+    deliver = DatabaseSource.report
+
+    @handlers.task("n")
+    async def count() -> None: ...
+
+    async def held_up(self: DatabaseSource, reports: Sequence[Report]) -> list[UUID]:
+        await gate.wait()
+        return await deliver(self, reports)
+
+    monkeypatch.setattr(DatabaseSource, "report", held_up)
+    await db.tasks.copy(NewTask(task_type="n") for _ in range(50))
+    async with start_worker(handlers, concurrency=2, batch=2, poll_seconds=600.0) as worker:
+        async with asyncio.timeout(30):
+            while len(worker._outbox) <= 8:
+                await asyncio.sleep(0.01)
+            assert worker.counters.completed < 50
+            gate.set()
+            while worker.counters.completed < 50:
+                await asyncio.sleep(0.01)
 
 
 async def test_a_result_survives_the_death_of_its_worker_in_the_spool(db: Database, tmp_path: Path) -> None:

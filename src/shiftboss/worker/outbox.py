@@ -41,6 +41,8 @@ class Outbox(Service):
         self._something = asyncio.Event()
         self._empty = asyncio.Event()
         self._kept = False
+        self.on_delivered: Callable[[], None] = lambda: None
+        """Called after each delivery: the worker may wait for room here before it claims again."""
 
     def put(self, report: Report) -> None:
         self._waiting.append(report)
@@ -76,6 +78,7 @@ class Outbox(Service):
                 while self._next_batch():
                     if not await self._deliver(backoff):
                         return
+                    self.on_delivered()
                 if not len(self):
                     self._empty.set()
         except BaseException:

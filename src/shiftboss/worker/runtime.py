@@ -108,6 +108,7 @@ class Worker(Service):
         self._inbox = Inbox(self._outbox)
         self._space = asyncio.Event()
         self._executor.batches.on_room = self._space.set
+        self._outbox.on_delivered = self._space.set
         self._engine = engine
         self._capacity = Capacity(self._settings, self.limits, self._executor, engine)
         if engine is not None:
