@@ -85,35 +85,43 @@ class Source(Protocol):
 class Marks:
     """The position up to which each lane is empty. A claim starts there, past dead index entries.
 
-    Late commits and retried tasks are before a mark. Full claims from the front find them: when the queue
-    runs dry, and once a second. They take at most a twentieth of the time.
+    Late commits and retried tasks are before a mark. A worker that keeps up starts `LATE` before its marks,
+    which finds most of them at once. Full claims from the front find the rest: when the queue runs dry, and
+    once a second. What they cost more than other claims is at most a twentieth of the time.
     """
 
     EVERY = 1.0
+    LATE = timedelta(milliseconds=100)
 
     def __init__(self) -> None:
         self._marks: dict[int, datetime] = {}
-        self._next_full = 0.0
+        self._last_full = 0.0
         self._cost = 0.0
+        self._seconds_per_task = 0.0
         self._dry = True
 
     def take(self) -> dict[int, datetime] | None:
         """Return the marks to claim with, or None for a full claim."""
         now = time.monotonic()
         wait = self._cost * 20 if self._dry else max(self.EVERY, self._cost * 20)
-        if not self._marks or now >= self._next_full + wait:
+        if not self._marks or now >= self._last_full + wait:
             return None
-        return self._marks
+        return {lane: mark - self.LATE for lane, mark in self._marks.items()} if self._dry else self._marks
 
     def due(self) -> float:
         """Return the seconds until the next full claim is allowed."""
-        return max(self._next_full + self._cost * 20 - time.monotonic(), 0.0)
+        return max(self._last_full + self._cost * 20 - time.monotonic(), 0.0)
 
-    def learn(self, last: Mapping[int, datetime], dry: bool, used: bool, seconds: float) -> None:
-        """Record a claim: the last ready time of each lane, and whether it found fewer than it could."""
+    def learn(
+        self, last: Mapping[int, datetime], count: int, *, dry: bool, used: bool, seconds: float
+    ) -> None:
+        """Record a claim of `count` tasks: the last ready time of each lane, and whether there were no more."""
         self._dry = dry
         if not used:
-            self._next_full, self._cost = time.monotonic(), seconds
+            self._last_full = time.monotonic()
+            self._cost = max(seconds - count * self._seconds_per_task, 0.0)
+        elif count:
+            self._seconds_per_task += 0.2 * (seconds / count - self._seconds_per_task)
         for lane, ready_at in last.items():
             if lane not in self._marks or ready_at > self._marks[lane]:
                 self._marks[lane] = ready_at
@@ -167,7 +175,10 @@ class DatabaseSource:
         for task in claimed:
             if task.lane not in last or task.ready_at > last[task.lane]:
                 last[task.lane] = task.ready_at
-        self._marks.learn(last, len(claimed) < limit, marks is not None, time.monotonic() - began)
+        seconds = time.monotonic() - began
+        self._marks.learn(
+            last, len(claimed), dry=len(claimed) < limit, used=marks is not None, seconds=seconds
+        )
         if not claimed and marks is not None:  # tasks that were committed late may be before the marks
             asyncio.get_running_loop().call_later(self._marks.due(), self.arrived.set)
         if self._sleeper is not None:

@@ -154,7 +154,8 @@ class Dispatcher(Service):
                 kept.append(seconds)
             self._contended = len(given) < len(plan.assignments)
             if not self._contended:  # otherwise skipped tasks precede the assigned ones
-                self._marks.learn(_last_ready(given), len(given) < limit, marks is not None, read - began)
+                dry, used = len(given) < limit, marks is not None
+                self._marks.learn(_last_ready(given), len(given), dry=dry, used=used, seconds=read - began)
             if not lanes and marks is not None:  # tasks that were committed late may precede the marks
                 asyncio.get_running_loop().call_later(self._marks.due(), self.wake)
             self._sleeper.found(bool(plan.assignments))
