@@ -278,6 +278,25 @@ def test_what_others_run_is_not_looked_at(database_url: str) -> None:
             )
 
 
+def test_limits_per_key_do_not_look_at_what_others_run(database_url: str) -> None:
+    """As above, and every task has a key of its own. A scan of all running tasks for each key would cost three times the pages and more."""
+    calls = ("claim one", "complete", "fail", "defer")
+    with psycopg.connect(database_url, autocommit=True) as conn:
+        conn.execute("ALTER TABLE public.tasks SET (autovacuum_enabled = false)")
+        conn.execute(SEED, {"queued": SMALL})
+        conn.execute("UPDATE public.tasks SET concurrency_key = id::text WHERE status = 'Queued'")
+        conn.execute("SELECT shiftboss.set_limit('task_type', 't', NULL, 1)")
+        conn.execute("VACUUM (ANALYZE) public.tasks")
+        conn.execute("SELECT FROM shiftboss.claim('w', 500)")
+        alone = {call: min(cost(conn, call) for _ in range(2))[0] for call in calls}
+        conn.execute("SELECT FROM shiftboss.claim('other', %s)", [SMALL - 1000])
+        for call in calls:
+            pages = min(cost(conn, call) for _ in range(2))[0]
+            assert pages <= alone[call] * 1.5 + 100, (
+                f"{call} touched {alone[call]} pages, and {pages} in company"
+            )
+
+
 @pytest.mark.parametrize("call", CALLS)
 def test_a_plan_made_while_the_table_was_small_serves_it_when_it_is_large(
     database_url: str, call: str

@@ -39,16 +39,18 @@ SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 SET enable_material = off SET jit = off AS $$
 DECLARE
     v_now timestamptz := shiftboss.now();
+    v_types text[];
+    v_keys text[];
     v_queues text[];
 BEGIN
     WITH held AS MATERIALIZED (
         SELECT name FROM shiftboss.limits WHERE kind = 'task_type' AND name = ANY (p_types) ORDER BY name FOR UPDATE)
     UPDATE shiftboss.limits l SET name = l.name FROM held h WHERE l.kind = 'task_type' AND l.name = h.name;
+    SELECT array_agg(task_type), array_agg(key) INTO v_types, v_keys FROM (
+        SELECT DISTINCT u.task_type, u.key FROM unnest(p_types, p_keys) u (task_type, key)) k;
     WITH keys AS (
-        SELECT k.task_type, k.key, coalesce(l.max_per_key, 1000000)
-            - (SELECT count(*) FROM public.tasks r WHERE r.status = 'In Progress' AND r.task_type = k.task_type
-               AND r.concurrency_key = k.key) AS room
-        FROM (SELECT DISTINCT u.task_type, u.key FROM unnest(p_types, p_keys) u (task_type, key)) k
+        SELECT k.task_type, k.key, coalesce(l.max_per_key, 1000000) - k.running AS room
+        FROM unnest(v_types, v_keys, shiftboss.running_with(v_types, v_keys)) k (task_type, key, running)
         LEFT JOIN shiftboss.limits l ON l.kind = 'task_type' AND l.name = k.task_type
     ), freed AS (
         UPDATE public.tasks t SET hold = NULL, updated_at = v_now
