@@ -113,6 +113,8 @@ def fill(url: str, tasks: int, days: int) -> None:
         conn.execute(STATS, [days * 1440])
         conn.execute("RESET session_replication_role")
         conn.execute("SELECT shiftboss.retally(), shiftboss.count_queues(2000)")
+        for _ in range(days + 1):  # as a leader does from time to time; each call folds a day
+            conn.execute("SELECT shiftboss.fold_stats()")
         conn.execute("INSERT INTO shiftboss.lanes SELECT *, now() FROM shiftboss.new_lanes()")
         conn.execute("VACUUM ANALYZE")
 
