@@ -33,6 +33,8 @@ COPIED = {
     "region": "text",
     "metadata": "jsonb",
 }
+ARRAYS = {"id": "uuid", "task_type": "text", "params": "jsonb"} | COPIED
+NOT_IN_ARRAYS = [name for name in NewTask.__slots__ if name not in ARRAYS]
 # Defaults of NOT NULL columns, which COPY does not apply.
 DEFAULTS = {"queue": "default", "priority": 5, "max_attempts": 3}
 
@@ -76,6 +78,26 @@ def insert(task: NewTask) -> tuple[UUID, str, list[Any]]:
     params = [_param(value) for value in fields.values()]
     sql = f"INSERT INTO public.tasks ({columns}) VALUES ({values})"  # noqa: S608 - our own names
     return id, sql, params if delay is None else [*params, delay]
+
+
+def fits_arrays(task: NewTask) -> bool:
+    """Whether `insert_many` can store this task."""
+    return all(getattr(task, name) is None for name in NOT_IN_ARRAYS)
+
+
+def columns_of(task: NewTask) -> dict[str, Any]:
+    """Return the row of a task for `insert_many`."""
+    fields = _fields(task)
+    fields.setdefault("id", new_id())
+    return {name: _param(value) for name, value in fields.items()}
+
+
+def insert_many(rows: Sequence[dict[str, Any]]) -> tuple[str, list[Any]]:
+    """Return the statement and parameters that insert these rows, all with the same columns."""
+    names = list(rows[0])
+    arrays = ", ".join(f"%s::{ARRAYS[name]}[]" for name in names)
+    sql = f"INSERT INTO public.tasks ({', '.join(names)}) SELECT * FROM unnest({arrays})"  # noqa: S608
+    return sql, [[row[name] for row in rows] for name in names]
 
 
 def encode(tasks: Sequence[NewTask]) -> Jsonb:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import psycopg
@@ -25,17 +25,25 @@ from shiftboss.db.encoding import (
     is_plain_insert,
 )
 from shiftboss.db.family import Family
+from shiftboss.db.gather import Gatherer
 from shiftboss.db.locks import BOUNDED, deliver
 from shiftboss.db.payload import dumps
 from shiftboss.model import codec
 from shiftboss.model.errors import DatabaseError
 from shiftboss.model.task import Cancel, Claimed, Enqueued, NewTask, Reason, Result, State, Status, new_id
 
+if TYPE_CHECKING:
+    from shiftboss.db.database import Database
+
 Held = Iterable[tuple[UUID, int]]
 CLAIM = "SELECT * FROM shiftboss.claim(%s, %s, %s, %s, %s, %s)"
 
 
 class Tasks(Family):
+    def __init__(self, db: Database) -> None:
+        super().__init__(db)
+        self._gatherer = Gatherer(self._store, self._enqueue_one)
+
     async def enqueue(
         self, tasks: Sequence[NewTask], conn: psycopg.AsyncConnection[Any] | None = None
     ) -> list[Enqueued]:
@@ -44,7 +52,16 @@ class Tasks(Family):
             if conn is not None:
                 with translated():
                     return await _enqueue(carried, conn)
+            if len(carried) == 1:
+                return [await self._gatherer.enqueue(carried[0])]
             return await again(lambda: self._enqueue(carried))
+
+    async def _enqueue_one(self, task: NewTask) -> Enqueued:
+        return (await again(lambda: self._enqueue([task])))[0]
+
+    async def _store(self, sql: str, params: list[Any]) -> None:
+        async with self._db.connection() as conn:
+            await conn.execute(sql, params)
 
     async def _enqueue(self, tasks: Sequence[NewTask]) -> list[Enqueued]:
         async with self._db.connection() as own:

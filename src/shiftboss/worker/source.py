@@ -115,7 +115,7 @@ class Marks:
     def learn(
         self, last: Mapping[int, datetime], count: int, *, dry: bool, used: bool, seconds: float
     ) -> None:
-        """Record a claim of `count` tasks: the last ready time of each lane, and whether there were no more."""
+        """Record a claim of `count` tasks: the last ready time of each lane, and whether it found all."""
         self._dry = dry
         if not used:
             self._last_full = time.monotonic()
