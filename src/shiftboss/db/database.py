@@ -5,34 +5,30 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from functools import partial
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
-import psycopg
 from psycopg.pq import TransactionStatus
-from psycopg_pool import AsyncConnectionPool, PoolTimeout
+from psycopg_pool import PoolTimeout
 
 from shiftboss.db.connection import (
     Connection,
     Row,
     again,
     connect,
-    connection_options,
     is_pooled,
     odd_settings,
-    settle,
     translated,
 )
 from shiftboss.db.embedded import EmbeddedServer
-from shiftboss.db.hosts import answered, conninfo
 from shiftboss.db.migrate import is_current, is_current_on, migrate
+from shiftboss.db.pool import Pool, open_pool
 from shiftboss.db.watch import Watch
 from shiftboss.extension import load, named
 from shiftboss.model import codec
-from shiftboss.model.errors import DatabaseUnavailable, EmbeddedServerError, MigrationError
+from shiftboss.model.errors import DatabaseUnavailable, MigrationError
 from shiftboss.model.settings import Settings
 
 if TYPE_CHECKING:
@@ -86,9 +82,7 @@ class Database:
     tracking: Tracking
     workers: Workers
 
-    def __init__(
-        self, url: str, pool: AsyncConnectionPool[Connection], server: EmbeddedServer | None = None
-    ) -> None:
+    def __init__(self, url: str, pool: Pool, server: EmbeddedServer | None = None) -> None:
         self.url = url
         self._direct_url = url
         self._pool = pool
@@ -149,21 +143,7 @@ class Database:
                 await _require_current_on(first)
             pooled = pooled or await is_pooled(first)
             in_each = await odd_settings(first) if pooled else None
-        pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
-            lambda: conninfo(url),
-            connection_class=psycopg.AsyncConnection[Row],
-            kwargs=connection_options(pooled),
-            configure=partial(_configure, url, pooled),
-            min_size=min_size,
-            max_size=max_size,
-            name="shiftboss",
-            # Reconnect soon after an outage, before heartbeats are missed: the pool's backoff is unbounded.
-            timeout=15.0,
-            reconnect_timeout=5.0,
-            reconnect_failed=_revival(server),
-            open=False,
-        )
-        await pool.open()
+        pool = await open_pool(url, server, pooled, (min_size, max_size))
         database = cls(url, pool, server)
         database.pooled, database._in_each_transaction = pooled, in_each
         database._watch = Watch(url, pooled, database._renew)
@@ -325,25 +305,6 @@ class Database:
     def dedicated(self) -> AbstractAsyncContextManager[Connection]:
         """Open a connection outside the pool, for LISTEN and for long operations."""
         return connect(self._direct_url)
-
-
-async def _configure(url: str, pooled: bool, conn: Connection) -> None:
-    answered(url, conn)
-    await settle(conn, pooled)
-
-
-def _revival(server: EmbeddedServer | None) -> Callable[[AsyncConnectionPool[Connection]], Any]:
-    """Return the pool's handler for failed reconnects: restart a killed embedded server and keep trying."""
-
-    async def revive(pool: AsyncConnectionPool[Connection]) -> None:
-        if server is not None:
-            with suppress(EmbeddedServerError):  # for example on a full disk; a later attempt may succeed
-                await asyncio.to_thread(server.revive)
-        # The pool has given up and reconnects only on request: request a connection for current waiters.
-        with suppress(psycopg.OperationalError):
-            await pool.putconn(await pool.getconn(timeout=10))
-
-    return revive
 
 
 async def require_current(url: str) -> None:

@@ -15,6 +15,7 @@ from typing import Any, Self, TypeVar, cast
 from shiftboss.db.database import Database
 
 T = TypeVar("T")
+CLOSE_SECONDS = 10
 
 
 class Background:
@@ -24,6 +25,7 @@ class Background:
         """Create a loop that runs `close` before it ends."""
         self._name, self._close = name, close
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
@@ -56,18 +58,30 @@ class Background:
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
-                threading.Thread(target=self._loop.run_forever, name=self._name, daemon=True).start()
+                self._thread = threading.Thread(
+                    target=_serve, args=[self._loop], name=self._name, daemon=True
+                )
+                self._thread.start()
                 atexit.register(self.close)
             return self._loop
 
     def close(self) -> None:
         """End the thread. The next use starts another."""
         with self._lock:
-            loop, self._loop = self._loop, None
-        if loop is not None:
-            atexit.unregister(self.close)
-            asyncio.run_coroutine_threadsafe(self._close(), loop).result(10)
+            loop, self._loop, thread = self._loop, None, self._thread
+        if loop is None or thread is None:
+            return
+        atexit.unregister(self.close)
+        try:
+            asyncio.run_coroutine_threadsafe(self._close(), loop).result(CLOSE_SECONDS)
+        finally:
             loop.call_soon_threadsafe(loop.stop)
+            thread.join()  # a thread that still runs while the interpreter ends can crash or block it
+
+
+def _serve(loop: asyncio.AbstractEventLoop) -> None:
+    loop.run_forever()
+    loop.close()
 
 
 async def _enter(context: AbstractAsyncContextManager[T]) -> T:

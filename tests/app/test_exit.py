@@ -1,0 +1,76 @@
+"""A program that leaves its database open ends all the same, even while its pool still connects."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator
+from urllib.parse import urlsplit, urlunsplit
+
+import pytest
+
+DECLARED = """
+import asyncio, sys
+from shiftboss import App
+app = App("exit", url=sys.argv[1])
+@app.task()
+async def hello() -> None: ...
+"""
+PROGRAMS = {
+    "async": "async def main() -> None:\n    await hello.enqueue()\nasyncio.run(main())",
+    "sync": "app.sync.enqueue(hello.call())",
+}
+#: The check of the schema, the first trial, and one connection of the pool, which is enough for the program.
+ANSWERED = 3
+
+
+@pytest.fixture
+async def slow_url(database_url: str) -> AsyncIterator[str]:
+    """A server that answers the first connections only, as one under load does for a while."""
+    to, accepted = urlsplit(database_url), list[asyncio.Task[None]]()
+
+    async def forward(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+        while data := await source.read(65536):
+            target.write(data)
+        target.close()
+
+    async def serve(client: asyncio.StreamReader, answers: asyncio.StreamWriter, answered: bool) -> None:
+        if answered:
+            server, requests = await asyncio.open_connection(to.hostname, to.port)
+            await asyncio.gather(forward(client, requests), forward(server, answers))
+        else:
+            await client.read()
+        answers.close()
+
+    def accept(client: asyncio.StreamReader, answers: asyncio.StreamWriter) -> None:
+        answered = len(accepted) < ANSWERED
+        accepted.append(asyncio.create_task(serve(client, answers, answered)))
+
+    async with await asyncio.start_server(accept, "127.0.0.1", 0) as server:
+        user, port = to.netloc.rpartition("@")[0], server.sockets[0].getsockname()[1]
+        yield urlunsplit(to._replace(netloc=f"{user}@127.0.0.1:{port}"))
+    assert len(accepted) > ANSWERED, "the pool did not connect again"
+    await asyncio.gather(*accepted, return_exceptions=True)
+
+
+@pytest.mark.parametrize("kind", PROGRAMS)
+async def test_a_program_ends_while_its_pool_connects(kind: str, slow_url: str) -> None:
+    program = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        DECLARED + PROGRAMS[kind],
+        slow_url,
+        env=os.environ,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        async with asyncio.timeout(60):
+            _, errors = await program.communicate()
+    except TimeoutError:
+        program.kill()
+        await program.wait()
+        raise
+    assert program.returncode == 0, errors
+    assert b"Traceback" not in errors
+    assert b"error connecting" not in errors
