@@ -1,16 +1,21 @@
-"""Finds dead links in the documents: files and headings that are not there. The web is not tried."""
+"""Finds dead links in the documents: files and headings that do not exist. Links to the web are not tried."""
 
 from __future__ import annotations
 
 import re
 import sys
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote
 
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
 ROOT = Path(__file__).resolve().parent.parent
-LINK = re.compile(r"!?\[[^\]]*\]\(<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\)")
-HEADING = re.compile(r"^#{1,6}\s+(.+?)\s*#*$", re.MULTILINE)
-FENCE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
+MARKDOWN = MarkdownIt().enable("table")
+TARGET = re.compile(r"""\b(?:href|src)=["']([^"']+)""")
+NAMED = re.compile(r"""\b(?:id|name)=["']([^"']+)""")
 ELSEWHERE = ("http://", "https://", "mailto:")
 
 
@@ -19,17 +24,37 @@ def documents() -> list[Path]:
     return [path for folder in folders for path in sorted(ROOT.glob(f"{folder}/*.md"))]
 
 
+def tokens(document: Path) -> Iterator[Token]:
+    for token in MARKDOWN.parse(document.read_text(encoding="utf-8")):
+        yield token
+        yield from token.children or []
+
+
 def anchors(document: Path) -> set[str]:
-    """The names a heading can be linked by, made as the usual renderers make them."""
-    headings = HEADING.findall(FENCE.sub("", document.read_text(encoding="utf-8")))
-    words = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings)
-    return {word.strip().replace(" ", "-") for word in words}
+    """The names a heading can be linked by, made as GitHub makes them, and those given in HTML."""
+    found, seen, heading = set[str](), Counter[str](), False
+    for token in tokens(document):
+        if token.type.startswith("html"):
+            found.update(NAMED.findall(token.content))
+        elif heading and token.type == "inline":
+            plain = "".join(child.content for child in token.children or [])
+            name = re.sub(r"[^\w\- ]", "", plain.lower()).strip().replace(" ", "-")
+            found.add(f"{name}-{seen[name]}" if seen[name] else name)
+            seen[name] += 1
+        heading = token.type == "heading_open"
+    return found
+
+
+def links(document: Path) -> Iterator[str]:
+    for token in tokens(document):
+        if token.type.startswith("html"):
+            yield from TARGET.findall(token.content)
+        elif target := token.attrGet("href") or token.attrGet("src"):
+            yield str(target)
 
 
 def dead_links(document: Path) -> list[str]:
-    text = FENCE.sub("", document.read_text(encoding="utf-8"))
-    inside = [link for link in LINK.findall(text) if not link.startswith(ELSEWHERE)]
-    return [link for link in inside if not alive(document, link)]
+    return [link for link in links(document) if not link.startswith(ELSEWHERE) and not alive(document, link)]
 
 
 def alive(document: Path, link: str) -> bool:

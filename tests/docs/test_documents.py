@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -111,11 +110,10 @@ def test_the_example_project_passes_its_own_tests(tmp_path: Path, environment: d
 
 
 def test_the_site_builds_and_asks_nobody_else(tmp_path: Path) -> None:
-    began = time.monotonic()
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
     env = os.environ | {"PYTHONPATH": str(ROOT / "src"), "NO_MKDOCS_2_WARNING": "1"}
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, ""), time.monotonic() - began
+    assert done.returncode == 0, done.stderr
     fetched = re.compile(r'<(?:script|link|img|iframe)[^>]+(?:src|href)="?(https?:|//)')
     assert not [page for page in tmp_path.rglob("*.html") if fetched.search(page.read_text())]
     for page in sorted((ROOT / "docs").rglob("*.md")):
