@@ -1,7 +1,7 @@
 """Run a fleet through a few thousand tasks while a worker is killed, tasks fail and an AI provider goes down.
 
 Every event is printed as it happens, and the counts are checked at the end. On a terminal the fleet then
-keeps running until you press Ctrl-C.
+keeps running until you press Ctrl+C.
 """
 
 from __future__ import annotations
@@ -34,9 +34,6 @@ from shiftboss.model.settings import Settings
 LOOK_SECONDS = 0.25
 #: The share of finished tasks at which a worker is killed.
 KILL_AT = 0.2
-#: Answers after which the provider goes down, and answers of the fallback after which it recovers.
-DOWN_AFTER, BACK_AFTER = 8, 12
-
 TOPICS = ("rents", "rivers", "bread", "moods", "ships", "walks", "clocks", "maps", "salt", "lamps", "bees")
 
 out = Console(highlight=False)
@@ -121,25 +118,18 @@ class Show:
         bars.update(journal, completed=analysed)
         await self._tell_events()
         await self._tell_failures(mine)
-        await self._trouble((done + analysed) / (len(self._ours) + len(self._journal)))
+        self._tell_provider()
+        if (done + analysed) / (len(self._ours) + len(self._journal)) >= KILL_AT and "kill" not in self._told:
+            await self._kill()
         return done == len(self._ours) and analysed == len(self._journal)
 
-    async def _trouble(self, share: float) -> None:
-        if share >= KILL_AT and self._first("kill"):
-            slots = [
-                row for row in await self._db.health.slots() if row["pid"] and row["status"] == "healthy"
-            ]
-            if slots:
-                say("fault", f"[red]kill -9[/] {slots[0]['pid']}: {slots[0]['component']}")
+    async def _kill(self) -> None:
+        """Kill a healthy worker, or none if there is none at the moment."""
+        for row in await self._db.health.slots():
+            if row["pid"] and row["status"] == "healthy" and self._first("kill"):
+                say("fault", f"[red]kill -9[/] {row['pid']}: {row['component']}")
                 with suppress(ProcessLookupError):
-                    os.kill(slots[0]["pid"], signal.SIGKILL)
-        answers = self._provider.answers
-        if answers["writer"] >= DOWN_AFTER and self._first("down"):
-            self._provider.down = True
-            say("fault", "the AI provider now answers [red]503[/]; a fallback model is configured")
-        if self._provider.down and answers["spare"] >= BACK_AFTER and self._first("back"):
-            self._provider.down = False
-            say("fault over", "the AI provider answers again")
+                    os.kill(row["pid"], signal.SIGKILL)
 
     async def _tell_events(self) -> None:
         for row in await self._db.events.after(self._last_event):
@@ -153,8 +143,14 @@ class Show:
         if counts["failed"] and self._first("poison"):
             row = await self._db.fetch_one(POISON, [self._ours])
             say("fleet", f"failed for good: {row and row['error_message']}")
+
+    def _tell_provider(self) -> None:
+        if self._provider.failed and self._first("down"):
+            say("fault", "the AI provider now answers [red]503[/]; a fallback model is configured")
         if self._provider.answers["spare"] and self._first("spare"):
             say("fleet", "the failing model's circuit breaker is open; the fallback model answers")
+        if self._provider.recovered and self._first("back"):
+            say("fault over", "the AI provider answers again")
 
     async def _count(self, seconds: float) -> None:
         """Check that every task that was enqueued has ended, once."""
@@ -277,7 +273,7 @@ async def _run(
             out.print()
             _next_steps(data_dir)
             if sys.stdin.isatty() and sys.stdout.isatty():
-                say("ready", "the fleet keeps running until you press Ctrl-C")
+                say("ready", "the fleet keeps running until you press Ctrl+C")
                 for link in links:
                     say("dashboard", link)
                 await stopped

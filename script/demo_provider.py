@@ -44,6 +44,10 @@ jitter = 0.1
 """
 
 
+#: Answers of `writer` after which it fails, and answers of `spare` after which it recovers.
+DOWN_AFTER, BACK_AFTER = 8, 12
+
+
 class _Server(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -51,10 +55,9 @@ class _Server(uvicorn.Server):
 
 
 class Provider:
-    """Serves two models and counts its answers by model. While `down` is set, `writer` answers 503."""
+    """Serves two models and counts the answers of each. After a few answers, `writer` is down for a while."""
 
     def __init__(self) -> None:
-        self.down = False
         self.answers: Counter[str] = Counter()
         self._socket = socket.create_server(("127.0.0.1", 0))
         routes = [Route("/v1/chat/completions", self._complete, methods=["POST"])]
@@ -66,6 +69,15 @@ class Provider:
         """The section of shiftboss.toml that points a fleet to this provider."""
         return MODELS.format(port=self._socket.getsockname()[1])
 
+    @property
+    def failed(self) -> bool:
+        """Whether `writer` has gone down."""
+        return self.answers["writer"] >= DOWN_AFTER
+
+    @property
+    def recovered(self) -> bool:
+        return self.answers["spare"] >= BACK_AFTER
+
     async def serve(self) -> None:
         await self._server.serve([self._socket])
 
@@ -76,7 +88,7 @@ class Provider:
         asked = await request.json()
         model = asked["model"]
         await asyncio.sleep(0.15)
-        if self.down and model == "writer":
+        if model == "writer" and self.failed and not self.recovered:
             return JSONResponse({"error": {"message": "the service is overloaded"}}, 503)
         self.answers[model] += 1
         question = asked["messages"][-1]["content"]
