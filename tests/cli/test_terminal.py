@@ -1,4 +1,4 @@
-"""Commands on a real terminal: tables, live screens, keys, Ctrl-C."""
+"""Commands on a real terminal: tables, live screens, keys, Ctrl+C."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_up_runs_everything_and_ctrl_c_drains(start: Start, database_url: str) -
     answer.expect("Hello, Terminal")
     assert fetch(link.rsplit("/login", 1)[0] + "/api/openapi.json") == 200
     child.sendintr()
-    child.expect("stopping.*Ctrl-C again")
+    child.expect("stopping.*Ctrl\\+C again")
     child.expect("stopped")
     child.expect(pexpect.EOF)
     child.wait()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from shiftboss.db.insights.rows import Queue, TaskType
     from shiftboss.operations import Operations
 
-app = typer.Typer(help="Queues: list, pause, resume, limit, age.", add_completion=False, no_args_is_help=True)
+app = typer.Typer(help="List, pause, resume and limit queues.", add_completion=False, no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(help="the queue, or with --type the task type")]
 ByType = Annotated[bool, typer.Option("--type", help="NAME is a task type, not a queue")]

@@ -37,7 +37,7 @@ def supervise(
     ] = None,
     log_level: LogLevel = "info",
 ) -> None:
-    """Keep a worker process running in every slot. Ctrl-C lets them finish their tasks and stops them.
+    """Keep a worker process running in every slot. Ctrl+C lets them finish their tasks and stops them.
 
     Example: shiftboss supervise mymodule:app --queue processing=4 --queue calibration=1
     """

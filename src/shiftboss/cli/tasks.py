@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from shiftboss.db.insights import TaskFilter
     from shiftboss.operations import Operations
 
-app = typer.Typer(help="Tasks: list, show, steps, retry, cancel.", add_completion=False, no_args_is_help=True)
+app = typer.Typer(help="List, show, retry and cancel tasks.", add_completion=False, no_args_is_help=True)
 
 StatusOption = Annotated[
     str | None, typer.Option("--status", "-s", help="queued, running, complete, failed or cancelled")
@@ -192,7 +192,7 @@ def retry(
     restart: Annotated[bool, typer.Option("--restart", help="run all steps again")] = False,
     as_json: Json = False,
 ) -> None:
-    """Retry failed and cancelled tasks, with all their attempts. Steps that have a result keep it.
+    """Queue failed and cancelled tasks again, with all their attempts. Stored steps keep their results.
 
     Example: shiftboss tasks retry --failed --queue mail
     """
@@ -244,7 +244,7 @@ def tail(
     every: Annotated[float, typer.Option("--every", min=0.05, help="seconds between updates")] = 0.5,
     as_json: Json = False,
 ) -> None:
-    """Print tasks as they are enqueued, start and end, until Ctrl-C."""
+    """Print tasks as they are enqueued, start and end, until Ctrl+C."""
 
     async def follow(db: Database) -> None:
         async for row in changes(db, chosen(status, task_type, queue), every):

@@ -11,7 +11,7 @@ from shiftboss.cli.operator import act, me
 from shiftboss.cli.output import Columns, Json, ask, show_rows
 from shiftboss.model.access import Role
 
-app = typer.Typer(help="Tokens for the services of the fleet.", add_completion=False)
+app = typer.Typer(help="Create, list and revoke tokens for the services of the fleet.", add_completion=False)
 
 COLUMNS: Columns = {
     "name": "name",

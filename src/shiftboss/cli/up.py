@@ -31,7 +31,7 @@ def up(
     ] = None,
     log_level: LogLevel = "warning",
 ) -> None:
-    """Run the database, workers and all services. Ctrl-C drains; a second Ctrl-C stops at once.
+    """Run the database, workers and all services. Ctrl+C drains; a second Ctrl+C stops at once.
 
     Without SHIFTBOSS_DATABASE_URL, an embedded PostgreSQL is started. The schema is migrated first.
 
@@ -73,12 +73,12 @@ async def _up(target: str, loaded: Any, settings: Settings, log_level: str) -> N
         fleet = Up(target, loaded, db, settings, _say, log_level)
 
         def stop() -> None:
-            _say("stopping", "waiting for running tasks; press Ctrl-C again to stop at once")
+            _say("stopping", "waiting for running tasks; press Ctrl+C again to stop at once")
             fleet.request_stop()
 
         with stop_on_signals(stop):
             await fleet.start()
-            _say("ready", "press Ctrl-C to stop")
+            _say("ready", "press Ctrl+C to stop")
             await fleet.wait()
         _say("stopped", "unfinished tasks stay in the queue")
 

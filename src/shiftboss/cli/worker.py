@@ -48,7 +48,7 @@ def worker(
     ] = False,
     log_level: LogLevel = "info",
 ) -> None:
-    """Run one worker process. Ctrl-C drains it; a second Ctrl-C stops it at once.
+    """Run one worker process. Ctrl+C drains it; a second Ctrl+C stops it at once.
 
     Example: shiftboss worker mymodule:app --queue emails --concurrency 20
     """

@@ -78,7 +78,7 @@ class Process:
                 stdin=subprocess.DEVNULL,
                 env={**os.environ, **spec.variable()},
                 pass_fds=(lifeline, message, mark),
-                start_new_session=True,  # keeps Ctrl-C from the worker, and lets us find its forks
+                start_new_session=True,  # keeps Ctrl+C from the worker, and lets us find its forks
             )
         except OSError:
             os.close(message)

@@ -139,7 +139,7 @@ def _read(requests: BinaryIO) -> dict[str, Any] | None:
 def main() -> None:
     if sys.platform == "linux":  # end with the worker: a busy handler does not notice the closed pipe
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the worker handles Ctrl-C
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the worker handles Ctrl+C
     # Send what handlers print to stderr. Only messages may go into the pipe.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)

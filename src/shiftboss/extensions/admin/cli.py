@@ -15,7 +15,7 @@ from shiftboss.model.access import Role
 from shiftboss.model.settings import Settings
 from shiftboss.operations import Operations
 
-app = typer.Typer(help="The HTTP service: API, dashboard, metrics.", add_completion=False)
+app = typer.Typer(help="Serve the HTTP API, the dashboard and metrics until Ctrl+C.", add_completion=False)
 
 Host = Annotated[str | None, typer.Option(help="address to listen on; default 127.0.0.1")]
 Port = Annotated[int | None, typer.Option(min=0, max=65535, help="port to listen on; default 8888")]

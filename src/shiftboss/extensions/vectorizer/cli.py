@@ -161,7 +161,7 @@ def list_(as_json: Json = False) -> None:
 @app.command()
 def status(
     which: OneOrAll = None,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="refresh until Ctrl-C")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="refresh until Ctrl+C")] = False,
     as_json: Json = False,
 ) -> None:
     """Show the state of vectorizers: pending and failed rows, rate and time left."""
