@@ -39,7 +39,7 @@ def db_command(tmp_path: Path) -> Iterator[Shell]:
 def test_the_printed_url_opens_the_server(db_command: Shell) -> None:
     url = db_command("url").stdout.strip()
     with psycopg.connect(url) as conn:  # the server lingers long enough for this
-        assert conn.execute("SELECT 42").fetchone() == (42,)
+        assert conn.execute("SELECT count(*) FROM tasks").fetchone() == (0,)
 
 
 def test_a_started_server_stays_until_it_is_stopped(db_command: Shell) -> None:
@@ -47,6 +47,7 @@ def test_a_started_server_stays_until_it_is_stopped(db_command: Shell) -> None:
     before = db_command.server.running()
     assert before is not None
     assert str(before.port) in db_command("url").stdout
+    assert db_command("status").returncode == 0
     assert db_command.server.running() == before
     assert db_command("stop").stdout == "stopped\n"
     assert db_command.server.running() is None

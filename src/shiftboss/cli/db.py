@@ -33,7 +33,7 @@ def url() -> None:
 
     Example: psql "$(shiftboss db url)"
     """
-    with _database() as address:
+    with _database(migrated=True) as address:
         typer.echo(address)
 
 
@@ -76,7 +76,7 @@ def start() -> None:
     """Start the embedded server and keep it running until `shiftboss db stop`."""
     _refuse_url("start")
     server = _embedded()
-    with _database():
+    with _database(migrated=True):
         server.keep()
     typer.echo(f"running in {server.data_dir} until `shiftboss db stop`; `shiftboss db url` prints its URL")
 
@@ -93,7 +93,7 @@ def shell(arguments: Annotated[list[str] | None, typer.Argument(help="passed to 
     """Open psql on the database."""
     import subprocess
 
-    with _database() as address:
+    with _database(migrated=True) as address:
         shown, environ = _without_password(address)
         done = subprocess.run([_psql(), shown, *(arguments or [])], check=False, env=environ)  # noqa: S603
     raise typer.Exit(done.returncode)
@@ -198,16 +198,29 @@ async def _described(address: str) -> dict[str, Any]:
 
 
 @contextmanager
-def _database() -> Iterator[str]:
-    """Yield the database URL. The embedded server keeps running at least until the end of the block."""
+def _database(*, migrated: bool = False) -> Iterator[str]:
+    """Yield the database URL. The embedded server keeps running at least until the end of the block.
+
+    With `migrated`, the embedded server has the schema of this version. Other servers are never changed.
+    """
     if named := _settings_url():
         yield named
         return
     server = _embedded()
     try:
-        yield server.acquire()
+        address = server.acquire()
+        if migrated:
+            asyncio.run(_upgrade(address))
+        yield address
     finally:
         server.release()
+
+
+async def _upgrade(address: str) -> None:
+    from shiftboss.db.migrate import is_current, migrate
+
+    if not await is_current(address):
+        await migrate(address)
 
 
 def _settings_url() -> str | None:
