@@ -20,7 +20,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -29,6 +29,7 @@ import hypothesis
 import psycopg
 import pytest
 from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import WorkerController
 
 from shiftboss.db import Database
 from shiftboss.db.embedded import EmbeddedServer
@@ -147,6 +148,32 @@ class Together(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         return next((group for start, group in TOGETHER.items() if nodeid.startswith(start)), nodeid)
+
+    def remove_node(self, node: WorkerController) -> str | None:
+        """Return the test that took its process down. Unlike in xdist, it is not tried again."""
+        workload = self.assigned_work.pop(node)
+        pending = [(scope, name) for scope, unit in workload.items() for name in unit if not unit[name]]
+        if not pending:
+            return None
+        scope, crashed = pending[0]
+        workload[scope][crashed] = True
+        self.workqueue.update({scope: unit for scope, unit in workload.items() if not all(unit.values())})
+        for other in self.assigned_work:
+            self._reschedule(other)
+        return crashed
+
+    def _reschedule(self, node: WorkerController) -> None:
+        # Where several processes died, one may be dead without our knowledge, and the successor of one may
+        # still collect its tests.
+        if node in self.registered_collections:
+            with suppress(OSError):
+                super()._reschedule(node)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_handlecrashitem(crashitem: str, report: pytest.TestReport) -> None:
+    """Name the test at once, not only at the end: a test over its time limit ends its process."""
+    print(f"\n{crashitem} took its process down, or exceeded its time limit", file=sys.stderr)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -36,6 +36,16 @@ def test_alone():
 def test_beside_others():
     assert "PYTEST_XDIST_WORKER" in os.environ
 """
+DEADLY = """
+import os
+import pytest
+
+@pytest.mark.parametrize("n", range(40))
+def test_it(n):
+    if n < 3:
+        os._exit(1)
+"""
+HOOKS = "from tests.conftest import pytest_handlecrashitem, pytest_xdist_make_scheduler\n"
 
 
 @pytest.fixture
@@ -70,6 +80,15 @@ def test_what_measures_time_runs_alone(project: Path) -> None:
     done = run(project, SERIAL)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("1 passed") == 2
+
+
+def test_tests_that_end_their_process_are_named_and_the_others_run(project: Path) -> None:
+    (project / "conftest.py").write_text(
+        f"import sys; sys.path.insert(0, {str(SCRIPT.parents[1])!r})\n{HOOKS}"
+    )
+    done = run(project, DEADLY)
+    assert (done.returncode, "3 failed, 37 passed" in done.stdout) == (1, True), done.stdout + done.stderr
+    assert [f"test_it[{n}] took its process down" in done.stderr for n in range(3)] == [True] * 3
 
 
 def test_no_tests_at_all_is_said(project: Path) -> None:
