@@ -37,7 +37,7 @@ def db_command(tmp_path: Path) -> Iterator[Shell]:
 
 
 def test_the_printed_url_opens_the_server(db_command: Shell) -> None:
-    url = db_command("url").stdout.strip()
+    url = db_command("url", SHIFTBOSS_DATABASE_LINGER_SECONDS="600").stdout.strip()
     with psycopg.connect(url) as conn:  # the server lingers long enough for this
         assert conn.execute("SELECT count(*) FROM tasks").fetchone() == (0,)
 
