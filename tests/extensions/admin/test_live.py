@@ -14,6 +14,7 @@ import pytest
 
 from shiftboss.db import Database
 from shiftboss.db.events import Events
+from shiftboss.extensions.admin import connections
 from shiftboss.model.access import Role
 from shiftboss.model.errors import DatabaseUnavailable
 
@@ -181,3 +182,43 @@ async def test_a_stranger_sends_no_large_body(url: str, db: Database) -> None:
         async with asyncio.timeout(20):
             assert (await reader.readline()).split()[1] == expected
         writer.close()
+
+
+#: Requests that never arrive as a whole.
+HALVES = (
+    b"",
+    b"GET /healthz HTTP/1.1\r\nhost: x",
+    b"POST /login HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\nx",
+)
+
+
+async def half(url: str, start: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", urlsplit(url).port)
+    writer.write(start)
+    return reader, writer
+
+
+async def test_a_stranger_holds_few_connections(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "MOST_ARRIVING", 3)
+    held = [await half(url, start) for start in HALVES]
+    async with httpx.AsyncClient(base_url=url, timeout=20) as client:
+        with pytest.raises(httpx.TransportError):
+            await client.get("/healthz")
+        held[0][1].write(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert b"200" in await held[0][0].readline(), "of those that it holds, each may be used"
+    for _, writer in held:
+        writer.close()
+
+
+async def test_a_request_arrives_in_time_or_never(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with asyncio.timeout(30), httpx.AsyncClient(base_url=url, timeout=20) as client:
+        monkeypatch.setattr(connections, "RECEIVE_SECONDS", 0.5)
+        async with streamed(client) as live:
+            for start in HALVES:
+                reader, writer = await half(url, start)
+                assert await reader.read() == b"", "closed without an answer"
+                writer.close()
+            changed = asyncio.ensure_future(anext(live))
+            await asyncio.sleep(0)
+            assert not changed.done(), "an answer may take longer than a request"
+            changed.cancel()

@@ -15,6 +15,7 @@ from shiftboss.db import Database
 from shiftboss.extensions.admin import problems
 from shiftboss.extensions.admin.api import routers
 from shiftboss.extensions.admin.backend import Backend
+from shiftboss.extensions.admin.connections import Connection
 from shiftboss.extensions.admin.middleware import Middleware
 from shiftboss.extensions.admin.page import manual
 from shiftboss.extensions.admin.page.mount import mount
@@ -87,6 +88,7 @@ def server_config(app: FastAPI, settings: Settings, host: str, port: int) -> uvi
         app,
         host=host,
         port=port,
+        http=Connection,
         log_level="warning",
         access_log=False,
         timeout_graceful_shutdown=3,
