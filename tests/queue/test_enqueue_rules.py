@@ -179,3 +179,10 @@ async def test_a_child_of_a_task_that_has_failed(db: Database, end: str, policy:
         assert child["error_message"] == f"dependency {parent} is {end}"
         assert child["generation_processed_at"] is not None
     assert child["hold"] is None
+
+
+@pytest.mark.parametrize("tasks", ["{}", "null", "7"])
+async def test_what_is_no_list_of_tasks_is_a_wrong_value(db: Database, tasks: str) -> None:
+    with pytest.raises(DatabaseError, match="must be a JSON array of tasks") as error:
+        await db.fetch("SELECT * FROM shiftboss.enqueue(%s::jsonb)", [tasks])
+    assert error.value.sqlstate == "22023"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
@@ -22,7 +22,7 @@ from shiftboss.worker.outbox import Outbox
 from shiftboss.worker.source import DatabaseSource
 from tests.conftest import as_superuser
 from tests.queue.test_queue import enqueue, status
-from tests.queue.test_sessions import _has, array
+from tests.queue.test_sessions import _has, array, claimed, in_a_session
 
 Eventually = Callable[..., Awaitable[Any]]
 
@@ -243,3 +243,40 @@ async def test_a_leave_of_a_former_process_changes_nothing(db: Database) -> None
     assert (worker["status"], worker["lease_expires_at"] is None) == ("active", False)
     assert await status(db, id) == ["In Progress"]
     assert await db.workers.leave("w", incarnation=new) == 1
+
+
+@asynccontextmanager
+async def holding(db: Database, id: UUID) -> AsyncIterator[Callable[[UUID], Awaitable[Any]]]:
+    """Another session that has locked a task. The function locks another one there, or raises without waiting."""
+    async with db.dedicated() as conn:
+        await conn.execute("BEGIN")
+        await conn.execute("SELECT FROM tasks WHERE id = %s FOR UPDATE", [id])
+        yield lambda other: conn.execute("SELECT FROM tasks WHERE id = %s FOR UPDATE NOWAIT", [other])
+        await conn.execute("COMMIT")
+
+
+async def test_a_failure_locks_all_descendants_in_one_order(db: Database, eventually: Eventually) -> None:
+    """Locked level by level, the child would be locked first, although the grandchild has the smaller id."""
+    parent, child, grandchild = uuid4(), UUID(int=9), UUID(int=5)
+    insert = "INSERT INTO tasks (id, task_type, depends_on, created_at, max_attempts) VALUES (%s, 't', %s, now(), 1)"
+    async with db.dedicated() as conn, conn.transaction():  # one time for all
+        for id, parents in ((parent, None), (child, [parent]), (grandchild, [child])):
+            await conn.execute(insert, [id, parents])
+    report = await claimed(db, parent)
+    async with holding(db, grandchild) as lock:
+        failing = asyncio.create_task(in_a_session(db, f"SELECT shiftboss.fail({report}, '{{no}}')"))
+        await eventually(lambda: _has(db, 1))
+        await lock(child)
+    await failing
+    assert await status(db, parent, child, grandchild) == ["Failed", "Cancelled", "Cancelled"]
+
+
+async def test_running_tasks_are_locked_before_waiting_ones(db: Database, eventually: Eventually) -> None:
+    waiting = await enqueue(db, delay=timedelta(hours=1))
+    running = await enqueue(db)
+    await db.tasks.claim("w", 1)
+    async with holding(db, running) as lock:
+        call = asyncio.create_task(in_a_session(db, child_of(waiting, running)))
+        await eventually(lambda: _has(db, 1))
+        await lock(waiting)
+    await call

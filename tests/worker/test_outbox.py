@@ -17,6 +17,7 @@ from shiftboss.model.task import Claimed, Complete, Fail, Report, new_id
 from shiftboss.worker import outbox as module
 from shiftboss.worker.outbox import LOCK_TRIES, UNSTORABLE, Outbox, send
 from shiftboss.worker.spool import Spool
+from tests.logs import capture_logs
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 REFUSED = DatabaseError("a value", sqlstate="22P02")
@@ -232,3 +233,18 @@ async def test_an_outcome_that_can_not_be_stored_becomes_a_failure(error: Except
     refused = Answers(error, error)
     assert await send(refused.report, [report()]) == ([], None)
     assert (refused.delivered, refused.calls) == ([], 2)
+
+
+async def test_a_report_of_a_lost_lease_is_over_and_logged() -> None:
+    accepted, late = report(), report()
+
+    async def deliver(reports: Sequence[Report]) -> list[UUID]:
+        return [one.task.id for one in reports if one is late]
+
+    with capture_logs() as said:
+        assert await send(deliver, [accepted]) == ([], None)
+        assert said == []
+        assert await send(deliver, [accepted, late]) == ([], None)
+    assert [(one["event"], one["tasks"]) for one in said] == [
+        ("lease lost before the report", [str(late.task.id)])
+    ]
