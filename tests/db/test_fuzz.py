@@ -21,6 +21,7 @@ ROUNDS = int(os.environ.get("SHIFTBOSS_TEST_FUZZ", "3"))
 CHOSEN = {
     "00",
     "02",
+    "0A",  # such as a bin of one month
     "20",
     "21",
     "22",

@@ -185,9 +185,3 @@ async def test_an_assignment_keeps_to_what_its_worker_can_do_and_to_pauses(db: D
     paused = await enqueue(db, queue="mine", task_type="paused")
     await db.execute("INSERT INTO shiftboss.pauses (kind, name) VALUES ('task_type', 'paused')")
     assert [task.id for task in await db.tasks.assign([mine, other, paused], "w")] == [mine]
-
-
-async def test_a_claim_beside_locked_tasks_takes_no_more_than_was_asked_for(db: Database) -> None:
-    first, *_ = [await enqueue(db) for _ in range(12)]
-    async with holding(db, "SELECT FROM tasks WHERE id = %s FOR UPDATE", first):
-        assert len(await db.tasks.claim("w", 3)) == 3
