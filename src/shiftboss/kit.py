@@ -131,7 +131,7 @@ class Kit:
         """Open a kit with blocking methods, for tests without an event loop. `app.sync` uses its database."""
         try:
             with app.sync.within(cls.open(app, url)) as kit:
-                yield SyncFamily(kit, app.sync.background)
+                yield SyncFamily(kit, app.sync)
         finally:
             app.sync.close()
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 from uuid import UUID
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)
 
 
-class Sync:
+class Sync(Background):
     """The blocking counterpart of `App`, available as `app.sync`. Safe to use from many threads.
 
     >>> from shiftboss import App
@@ -37,24 +37,12 @@ class Sync:
 
     def __init__(self, app: App) -> None:
         self.app = app
-        self.background = Background(f"shiftboss-{app.name}", app.close)
-
-    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the background loop and return its result."""
-        return self.background.run(coroutine)
-
-    def iterate(self, values: AsyncIterator[T]) -> Iterator[T]:
-        """Iterate over an async iterator on the background loop."""
-        return self.background.iterate(values)
-
-    def within(self, context: AbstractAsyncContextManager[T]) -> AbstractContextManager[T]:
-        """Enter an async context manager on the background loop."""
-        return self.background.within(context)
+        super().__init__(f"shiftboss-{app.name}", app.close)
 
     @property
     def db(self) -> Any:
         """The app's database with blocking methods, such as `app.sync.db.health.get_all_workers()`."""
-        return SyncFamily(self.run(self.app.database()), self.background)
+        return SyncFamily(self.run(self.app.database()), self)
 
     def handle(self, id: UUID | str) -> SyncHandle[Any]:
         """Return the handle of a task by its id."""
@@ -100,10 +88,6 @@ class Sync:
     def __getattr__(self, name: str) -> Any:
         """Return an attribute that an extension adds, such as `app.sync.name`."""
         return attribute(self, name)
-
-    def close(self) -> None:
-        """Close the database and end the thread. The next use starts both again."""
-        self.background.close()
 
 
 class SyncHandle(Generic[R_co]):

@@ -66,7 +66,7 @@ class Background:
             return self._loop
 
     def close(self) -> None:
-        """End the thread. The next use starts another."""
+        """Run the closing function and end the thread. The next use starts another."""
         with self._lock:
             loop, self._loop, thread = self._loop, None, self._thread
         if loop is None or thread is None:

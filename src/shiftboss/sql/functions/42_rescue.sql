@@ -109,9 +109,7 @@ SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 SET enable_material = off SET jit = off AS $$
 DECLARE
-    v_count int;
-    v_parents uuid[];
-    v_awaited uuid[];
+    v record;
 BEGIN
     WITH late AS (
         SELECT id FROM public.tasks WHERE status = 'Queued' AND deadline <= shiftboss.now()
@@ -123,8 +121,9 @@ BEGIN
     ), edges AS (
         DELETE FROM shiftboss.dependencies d USING ended e WHERE d.child_id = ANY (ARRAY[e.id])
     )
-    SELECT count(*), array_agg(id) FILTER (WHERE has_dependants), array_agg(id) FILTER (WHERE awaited)
-    INTO v_count, v_parents, v_awaited FROM ended;
-    PERFORM shiftboss.after_end(v_parents, v_awaited, NULL, NULL);
-    RETURN v_count;
+    SELECT count(*) AS ended, array_agg(id) FILTER (WHERE has_dependants) AS parents,
+        array_agg(id) FILTER (WHERE awaited) AS awaited
+    INTO v FROM ended;
+    PERFORM shiftboss.after_end(v.parents, v.awaited, NULL, NULL);
+    RETURN v.ended;
 END $$;

@@ -103,8 +103,7 @@ END $$;
 CREATE OR REPLACE FUNCTION shiftboss.raise_limit_command(l shiftboss.limits, p_figure text) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT format('shiftboss queues limit %s%s', CASE l.kind WHEN 'task_type' THEN '--type ' ELSE '' END,
-            CASE WHEN l.name ~ '^[[:alnum:]_.:/@][[:alnum:]_.:/@-]*$' THEN l.name
-                 ELSE '''' || replace(l.name, '''', '''\''''') || '''' END)
+            shiftboss.shell_word(l.name))
         || coalesce(' --running ' || CASE p_figure WHEN 'max_running' THEN greatest(l.max_running * 2, 1)
             ELSE l.max_running END, '')
         || coalesce(' --per-key ' || CASE p_figure WHEN 'max_per_key' THEN l.max_per_key * 2 ELSE l.max_per_key END,

@@ -43,12 +43,8 @@ RETURNS int LANGUAGE sql IMMUTABLE RETURN
 -- has gained points, the tasks of the lane that have waited as long are served at that priority, and the others at
 -- their own.
 CREATE OR REPLACE FUNCTION shiftboss.claim_aged(w public.workers, p_limit int, p_mark_lanes bigint[],
-    p_mark_times timestamptz[],
-    p_lease interval, p_every interval)
-RETURNS TABLE (id uuid, lease bigint, task_type text, params jsonb, attempt int, max_attempts smallint, queue text,
-    priority smallint, tenant text, timeout interval, deadline timestamptz, created_at timestamptz,
-        ready_at timestamptz,
-    started_at timestamptz, lane bigint, run_id uuid, metadata jsonb, crashes smallint)
+    p_mark_times timestamptz[], p_lease interval, p_every interval)
+RETURNS SETOF shiftboss.claimed_task
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off

@@ -300,7 +300,7 @@ END $$;
 -- Quote a word for a shell.
 CREATE OR REPLACE FUNCTION shiftboss.shell_word(p_text text) RETURNS text LANGUAGE sql IMMUTABLE
 SET search_path = pg_catalog, pg_temp AS $$
-    SELECT CASE WHEN p_text ~ '^[A-Za-z0-9_.:/@-]+$' THEN p_text ELSE '''' || replace(p_text, '''', '''\''''')
+    SELECT CASE WHEN p_text ~ '^[[:alnum:]_.:/@][[:alnum:]_.:/@-]*$' THEN p_text ELSE '''' || replace(p_text, '''', '''\''''')
         || '''' END
 $$;
 
