@@ -98,6 +98,7 @@ def api() -> str:
             "shiftboss.app.handle.Group",
             *(f"shiftboss.app.calls.{name}" for name in ("Call", "Calls", "chain", "group", "parents")),
             "shiftboss.app.sync.Sync",
+            "shiftboss.db.sync.Background",
             "shiftboss.worker.context.Context",
             "shiftboss.extensions.ai.client.Client",
             "shiftboss.extensions.ai.ask.Ask",

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from shiftboss.db import Database
-from shiftboss.leader.pruner import Batch, Pruner
+from shiftboss.leader.pruner import BatchSize, Pruner
 from shiftboss.model.task import NewTask
 from tests.conftest import admin, as_superuser
 
@@ -310,13 +310,13 @@ async def test_pruning_leaves_a_locked_row_for_later(db: Database) -> None:
 
 
 def test_a_batch_takes_a_fifth_of_a_second() -> None:
-    batch = Batch()
+    batch = BatchSize()
     for _ in range(20):
         batch.took(batch.size / 10_000)  # ten thousand rows a second
     assert batch.size == pytest.approx(2_000, rel=0.1)
     for _ in range(20):
         batch.took(batch.size / 1_000_000)
-    assert batch.size == Batch.LARGEST
+    assert batch.size == BatchSize.LARGEST
     for _ in range(20):
         batch.took(60)
-    assert batch.size == Batch.SMALLEST
+    assert batch.size == BatchSize.SMALLEST

@@ -24,6 +24,8 @@ R_co = TypeVar("R_co", covariant=True)
 class Sync(Background):
     """The blocking counterpart of `App`, available as `app.sync`. Safe to use from many threads.
 
+    It runs coroutines like any `Background`, and `close` closes the database.
+
     >>> from shiftboss import App
     >>> app = App("flask")
     >>> @app.task()
