@@ -140,7 +140,7 @@ async def details(db: Database) -> dict[str, str]:
         "vectorizer-search": "/vectorizers?q=something+to+bake",
         "new-task": "/tasks?ask=new&arg=render",
         "queue-limits": "/queues?ask=limit&arg=queue+gpu",
-        "schedule-edit": "/schedules?ask=edit&arg=tidy",
+        "schedule-edit": "/schedules?ask=edit&arg=nightly-report",
         "scale": "/workers?ask=scale",
         "not-found": "/tasks/01890000-0000-7000-8000-000000000000",
         "api": "/api/docs",

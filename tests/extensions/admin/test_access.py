@@ -22,6 +22,7 @@ from shiftboss.model.settings import Settings
 
 V1 = "/api/v1/admin"
 HTML = {"Accept": "text/html"}
+JSON = {"Accept": "application/json"}
 
 
 async def test_roles(as_role, api: httpx.AsyncClient, db: Database) -> None:  # type: ignore[no-untyped-def]
@@ -139,7 +140,7 @@ async def test_every_page_says_so_while_a_client_is_throttled(
             there = "/login" if path == "/" else f"/login?{urlencode({'next': path})}"
             assert f'action="{there}"' in shown.text, "a valid token leads to the page"
             assert told(await client.get(path, headers={"Accept": "text/event-stream"})), path
-            acted = await client.post(path, headers={"Accept": "application/json"})
+            acted = await client.post(path, headers=JSON)
             assert (told(acted), acted.json()["bad"]) == (True, True), path
 
         logged_in = await client.post("/login?next=%2Fqueues", data={"token": token})
@@ -307,6 +308,8 @@ async def test_hidden_payloads_can_not_be_searched_nor_read_elsewhere(
         assert (await client.get(f"{V1}/tasks", params={"text": "123"})).status_code == 403
         assert (await client.post(f"{V1}/tasks/cancel", json={"text": "123"})).status_code == 403
         assert (await client.get(f"{V1}/tasks")).status_code == 200
+        form = await client.post("/tasks?text=123", data={"act": "cancel-all"}, headers=JSON)
+        assert form.status_code == 403
 
 
 def test_wrong_tokens_of_many_addresses_are_not_all_remembered() -> None:

@@ -193,7 +193,7 @@ def test_a_vectorizer_is_created_searched_changed_and_dropped(stage: Stage, open
         'relation "nowhere" does not exist', ignore_case=True
     )
     press(fill(page, source="recipes", columns="title, body", chunk_size="400"), "Create")
-    told(page, "recipes_embedding created for recipes; 1 row to embed")
+    told(page, "recipes_embedding is created for recipes; 1 row to embed")
     found = stage.ask(lambda db: db.vectorizers.settings("recipes_embedding"))
     assert (found["columns"], found["chunk_size"], found["provider"]) == (["title", "body"], 400, "local")
     expect(row(page, "recipes_embedding")).to_contain_text("idle", timeout=60_000)
@@ -219,13 +219,13 @@ def test_a_vectorizer_is_created_searched_changed_and_dropped(stage: Stage, open
     page.get_by_role("link", name="recipes_embedding").click()
     press(page, "Edit")
     press(fill(page, batch_size="10", index_method="ivfflat", lists="7", m="", index_min_rows="1"), "Save")
-    told(page, "settings saved")
+    told(page, "The settings are saved")
     set = stage.ask(lambda db: db.vectorizers.settings("recipes_embedding"))
     assert (set["index_method"], set["index_options"], set["index_min_rows"]) == ("ivfflat", {"lists": 7}, 1)
     expect(page.get_by_text("ivfflat · vector_cosine_ops · lists 7")).to_be_visible()
     press(page, "Edit")
     press(fill(page, columns="", template="$title"), "Save")
-    told(page, "embedding again in the background")
+    told(page, "Embedding again in the background")
     expect(page.get_by_text("$title")).to_be_visible(timeout=60_000)
     changed = stage.ask(lambda db: db.vectorizers.settings("recipes_embedding"))
     assert (changed["columns"], changed["template"], changed["batch_size"]) == (None, "$title", 10)
@@ -239,7 +239,7 @@ def test_a_vectorizer_is_created_searched_changed_and_dropped(stage: Stage, open
     press(row(page, "recipes_embedding"), "Drop")
     page.get_by_label(re.compile("Also delete its vectors")).check()
     press(page.locator("#sheet"), "Drop")
-    told(page, "vectorizer and vectors dropped")
+    told(page, "The vectorizer and its vectors are dropped")
     assert one(stage, "SELECT to_regclass('recipes_embedding_store')") is None
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
 
-from shiftboss.extensions.admin.page.charts import Line, chart, clock, round_up, spark
+from shiftboss.extensions.admin.page.charts import Line, chart, clock, figure, round_up, spark
 from shiftboss.extensions.admin.page.forms import Form
 from shiftboss.extensions.admin.page.mount import built_in
 from shiftboss.extensions.admin.page.render import Renderer
@@ -165,6 +165,8 @@ def test_a_chart_bears_gaps_nothing_and_a_single_point() -> None:
     assert gap["spots"][1]["tip"] == "x\na: –"
     single = chart([Line("a", [None, 2.0])], ["x", "y"], title="t")
     assert len(single["lines"][0]["points"].split()) == 2, "a single point is a stroke"
+    (start, end) = (float(point.split(",")[0]) for point in single["lines"][0]["points"].split())
+    assert (end - start, end) == (300, 600), "it is not cut at the edge"
     none = chart([Line("a", [])], [], title="t")
     assert (none["lines"], none["nothing"]) == ([], "No data in this period")
     assert chart([Line("a", [0, 0])], ["x", "y"], title="t")["lines"] == []
@@ -174,5 +176,5 @@ def test_a_chart_bears_gaps_nothing_and_a_single_point() -> None:
 def test_axes_have_round_figures() -> None:
     assert [round_up(n) for n in (0, 0.004, 0.3, 1, 7, 61, 950)] == [1, 0.004, 0.3, 1, 8, 80, 1000]
     noon = datetime(2030, 1, 31, 12, 0, tzinfo=UTC)
-    assert clock([noon], timedelta(minutes=1)) == ["12:00"]
-    assert clock([noon], timedelta(hours=2)) == ["31 Jan 12:00"]
+    assert clock([noon], "%H:%M") == ["12:00"]
+    assert [figure(value) for value in (30000.0, 0.5, -0.2921, 12.0)] == ["30,000", "0.5", "-0.2921", "12"]

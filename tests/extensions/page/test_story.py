@@ -177,18 +177,18 @@ def test_ai_limits_are_set_changed_and_removed(stage: Stage, open_as: Open) -> N
     press(fill(page, scope="tenant", name="initech"), "Set")
     expect(page.locator("#sheet .told")).to_contain_text("at least one limit is needed", ignore_case=True)
     press(fill(page, daily_budget="2.5", requests_per_minute="60"), "Set")
-    told(page, "limits of tenant initech saved")
+    told(page, "The limits of tenant initech are saved")
     limits = "SELECT array[daily_budget, requests_per_minute, tokens_per_minute] FROM shiftboss.ai_limits WHERE name = 'initech'"
     assert [found and float(found) for found in one(stage, limits)] == [2.5, 60.0, None]
     line = page.get_by_role("row", name=re.compile("initech"))
     expect(line).to_contain_text("of $2.50")
     press(line, "Edit")
     press(fill(page, daily_budget="5", requests_per_minute="", tokens_per_minute="900"), "Set")
-    told(page, "limits of tenant initech saved")
+    told(page, "The limits of tenant initech are saved")
     assert [found and float(found) for found in one(stage, limits)] == [5.0, None, 900.0]
     press(line, "Remove")
     sure(page, "Remove")
-    told(page, "limits of tenant initech removed")
+    told(page, "The limits of tenant initech are removed")
     assert one(stage, limits) is None
     audit = "SELECT count(*) FROM shiftboss.audit WHERE action = 'ai.limit' AND target = 'tenant initech' AND outcome = 'done'"
     assert one(stage, audit) == 3

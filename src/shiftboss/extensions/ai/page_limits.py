@@ -55,13 +55,13 @@ async def _set(visit: Visit, form: Form) -> str:
     await visit.admin.use(AIOperations).set_ai_limit(
         visit.who, scope, name, daily_budget=budget, requests_per_minute=requests, tokens_per_minute=tokens
     )
-    return f"limits of {SCOPES[scope]} {name} saved"
+    return f"The limits of {SCOPES[scope]} {name} are saved"
 
 
 async def _remove(visit: Visit, form: Form) -> str:
     scope, name = _named(form.arg)
     await visit.admin.use(AIOperations).set_ai_limit(visit.who, scope, name)
-    return f"limits of {SCOPES[scope]} {name} removed"
+    return f"The limits of {SCOPES[scope]} {name} are removed"
 
 
 PAGES = (

@@ -57,12 +57,12 @@ async def start(visit: Visit, form: Form) -> str:
     bot = operations.bots.by_name.get(form.arg)
     params: dict[str, Any] = schema_values(form, bot.schema()) if bot else {}
     run = await operations.start_run(visit.who, form.arg, form.text("city"), form.text("category"), params)
-    return f"{form.arg} started" if run.created else f"the same run of {form.arg} is already active"
+    return f"{form.arg} is started" if run.created else f"The same run of {form.arg} is already active"
 
 
 async def retry(visit: Visit, form: Form) -> str:
     run = await visit.admin.use(BotOperations).retry_run(visit.who, run_id(form))
-    return "a new run continues the work" if run.created else "the same run is already active"
+    return "A new run continues the work" if run.created else "The same run is already active"
 
 
 _page = partial(Page, templates=Path(__file__).parent / "templates", every=pace, wakes=frozenset({"run"}))

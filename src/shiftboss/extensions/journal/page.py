@@ -127,17 +127,17 @@ async def _ask_analyse(visit: Visit, arg: str) -> Context:
 async def _process(visit: Visit, form: Form) -> str:
     again = [step] if (step := form.text("again")) else []
     made = await visit.admin.use(JournalOperations).process_journal(visit.who, form.arg or None, again)
-    return f"{count(len(made), 'task')} enqueued" if made else "all entries are analysed"
+    return f"{count(len(made), 'task')} enqueued" if made else "All entries are analysed"
 
 
 async def _delete(visit: Visit, form: Form) -> str:
     made = await visit.admin.use(JournalOperations).delete_entry(visit.who, form.arg)
-    return f"deleted; {count(len(made), 'task')} enqueued to update the findings"
+    return f"The entry is deleted; {count(len(made), 'task')} enqueued to update the findings"
 
 
 async def _erase(visit: Visit, form: Form) -> str:
     gone = await visit.admin.use(JournalOperations).erase_journal(visit.who, form.arg)
-    return f"erased the journal of {form.arg}: {count(gone, 'entry', 'entries')}"
+    return f"The journal of {form.arg} is erased: {count(gone, 'entry', 'entries')}"
 
 
 TEMPLATES = Path(__file__).parent / "templates"

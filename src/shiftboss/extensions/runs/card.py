@@ -24,7 +24,7 @@ def run_id(form: Form) -> UUID:
 
 async def cancel(visit: Visit, form: Form) -> str:
     await visit.admin.use(RunOperations).cancel_run(visit.who, run_id(form))
-    return "cancelling the run"
+    return "The run is being cancelled"
 
 
 CARD = Card(

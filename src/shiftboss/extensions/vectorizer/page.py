@@ -115,7 +115,7 @@ async def _create(visit: Visit, form: Form) -> str:
     source = form.text("source") or ""
     id = await visit.admin.use(VectorizerOperations).create_vectorizer(visit.who, source, options)
     row = (await visit.admin.db.family(Vectorizers).status(id))[0]
-    return f"{row['name']} created for {source}; {count(row['pending'], 'row')} to embed"
+    return f"{row['name']} is created for {source}; {count(row['pending'], 'row')} to embed"
 
 
 def _settings(form: Form) -> dict[str, Any]:
@@ -149,8 +149,8 @@ async def _update(visit: Visit, form: Form) -> str:
         raise UsageError("no setting was changed", hint="edit a field, or press Cancel")
     works = await visit.admin.use(VectorizerOperations).update_vectorizer(visit.who, id, changed)
     if works == id:
-        return "settings saved"
-    return "embedding again in the background; searches use the old vectors until then"
+        return "The settings are saved"
+    return "Embedding again in the background; searches use the old vectors until then"
 
 
 def _changed(row: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
@@ -171,13 +171,17 @@ async def _ask_drop(visit: Visit, arg: str) -> Context:
 async def _drop(visit: Visit, form: Form) -> str:
     everything = form.flag("everything")
     await visit.admin.use(VectorizerOperations).drop_vectorizer(visit.who, _id(form.arg), everything)
-    return "vectorizer and vectors dropped" if everything else "vectorizer dropped; its vectors remain"
+    return (
+        "The vectorizer and its vectors are dropped"
+        if everything
+        else "The vectorizer is dropped; its vectors remain"
+    )
 
 
 ACTS: dict[str, Act] = {
-    "pause": _of("pause_vectorizer", "vectorizer paused; changes are queued"),
-    "resume": _of("resume_vectorizer", "vectorizer resumed"),
-    "retry": _of("retry_vectorizer", "failed rows queued again"),
+    "pause": _of("pause_vectorizer", "The vectorizer is paused; changes are queued"),
+    "resume": _of("resume_vectorizer", "The vectorizer is resumed"),
+    "retry": _of("retry_vectorizer", "The failed rows are queued again"),
     "drop": _drop,
 }
 

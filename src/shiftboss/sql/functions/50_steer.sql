@@ -330,7 +330,8 @@ BEGIN
     END IF;
     FOR p IN SELECT * FROM shiftboss.pauses_of(t.queue, t.task_type) LOOP
         reason := 'paused'; v_found := true;
-        detail := format('%s %s has been paused since %s%s', replace(p.kind, '_', ' '), p.name, p.paused_at,
+        detail := format('%s %s has been paused since %s%s', replace(p.kind, '_', ' '), p.name,
+            to_char(p.paused_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS "UTC"'),
             coalesce(': ' || p.reason, ''));
         advice := format('shiftboss queues resume %s%s', CASE p.kind WHEN 'task_type' THEN '--type ' ELSE '' END,
             p.name);

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from shiftboss.extensions.admin.page.words import count
@@ -11,6 +11,7 @@ from shiftboss.extensions.admin.page.words import count
 Tell = Callable[[float], str]
 WIDTH, HEIGHT = 600, 120  # SVG units; the style sheet sets the size on the page
 SPARK_WIDTH, SPARK_HEIGHT = 100, 20
+SHORTEST = 24  # the stroke of a single point
 Point = tuple[float, float]
 
 
@@ -23,16 +24,25 @@ class Line(NamedTuple):
     area: bool = False
 
 
+def figure(value: float) -> str:
+    """Return a number with at most four digits after the point, and none if it is large."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
 def chart(
     lines: Sequence[Line],
     labels: Sequence[str],
     *,
     title: str,
-    tell: Tell = "{:,.4g}".format,
+    tell: Tell = figure,
     low: float = 0.0,
     none: str = "No data in this period",
+    axis: Sequence[str] | None = None,
 ) -> dict[str, Any]:
-    """Return lines over a common axis with round numbers, for `ui.chart`."""
+    """Return lines over a common axis with round numbers, for `ui.chart`.
+
+    `labels` name the points in the tooltips, and on the axis as well unless `axis` has shorter ones.
+    """
     high = round_up(max((v for line in lines for v in line.values if v is not None), default=0.0))
     low, scale = min(low, 0.0), (min(low, 0.0), high)
     steps = [high, (low + high) / 2, low]
@@ -51,7 +61,7 @@ def chart(
             _fill(line, part, scale) for line in known if line.area for part in _stretches(line, scale)
         ],
         "spots": _spots(lines, labels, tell),
-        "labels": few(labels),
+        "labels": few(axis or labels),
         "legend": [{"name": line.name, "tone": line.tone} for line in lines],
     }
 
@@ -71,9 +81,8 @@ def ended(values: Sequence[int]) -> dict[str, Any]:
     return spark(values, f"{count(sum(values), 'task')} ended in the last hour")
 
 
-def clock(moments: Sequence[datetime], step: timedelta) -> list[str]:
-    """Return axis labels: times of day, with the date if the chart spans days."""
-    pattern = "%H:%M" if step < timedelta(hours=1) else "%d %b %H:%M"
+def clock(moments: Sequence[datetime], pattern: str = "%d %b %H:%M") -> list[str]:
+    """Return the labels of points in time."""
     return [moment.strftime(pattern) for moment in moments]
 
 
@@ -110,8 +119,9 @@ def _stretches(line: Line, scale: tuple[float, float]) -> list[list[Point]]:
 
 
 def _stroke(point: Point, count: int) -> list[Point]:
-    width = WIDTH / max(count, 2) / 2
-    return [(max(point[0] - width, 0.0), point[1]), (min(point[0] + width, WIDTH), point[1])]
+    width = max(WIDTH / max(count, 2), SHORTEST)
+    start = min(max(point[0] - width / 2, 0.0), WIDTH - width)
+    return [(start, point[1]), (start + width, point[1])]
 
 
 def _shape(line: Line, points: list[Point]) -> dict[str, str]:

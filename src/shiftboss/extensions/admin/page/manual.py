@@ -35,7 +35,7 @@ def _groups(document: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
         for method, one in methods.items():
             tag = (one.get("tags") or ["other"])[0]
             groups.setdefault(tag, []).append(_operation(method, path, one))
-    return groups
+    return dict(sorted(groups.items()))
 
 
 def _operation(method: str, path: str, one: dict[str, Any]) -> dict[str, Any]:

@@ -42,6 +42,7 @@ async def view(visit: Visit) -> Context:
         "chosen": chosen,
         "findings": await _findings(db, now, queues),
         "failed": now["failed"],
+        "workers": now["workers"],
         "tiles": await _tiles(db, now, queues, points, chosen),
         "charts": _charts(points, chosen),
         "replica": state_of(db),
@@ -127,7 +128,9 @@ def _ms(value: float | None) -> str:
 
 def _charts(points: list[Point], chosen: str) -> list[dict[str, Any]]:
     step = SPANS[chosen][2]
-    labels = clock([point["at"] for point in points], step)
+    times_of_points, days = [point["at"] for point in points], step >= timedelta(hours=1)
+    labels = clock(times_of_points, "%d %b %H:%M" if days else "%H:%M")
+    axis = clock(times_of_points, "%d %b") if days else None
     per = "per minute" if step == timedelta(minutes=1) else f"per {span(step.total_seconds())}"
     done = Line("complete", [p["completed"] for p in points], "s1", area=True)
     failed = Line("failed", [p["failed"] for p in points], "s2")
@@ -139,9 +142,9 @@ def _charts(points: list[Point], chosen: str) -> list[dict[str, Any]]:
         Line("p99", [p["p99"] for p in points], "s4"),
     ]
     return [
-        chart([done, failed], labels, title=f"Tasks {per}"),
-        chart([errors], labels, title="Error rate", tell="{:g} %".format, none="No errors"),
-        chart(times, labels, title="Task duration", tell=span),
+        chart([done, failed], labels, title=f"Tasks {per}", axis=axis),
+        chart([errors], labels, title="Error rate", tell="{:g} %".format, none="No errors", axis=axis),
+        chart(times, labels, title="Task duration", tell=span, axis=axis),
     ]
 
 

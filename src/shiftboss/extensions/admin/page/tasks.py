@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from urllib.parse import urlencode
 from uuid import UUID
@@ -123,13 +124,23 @@ async def cancel_one(visit: Visit, form: Form) -> str:
     return "The task is cancelled, or will stop soon if it is running"
 
 
-def _bulk(change: Change, *, selected: bool) -> Act:
-    """Return an action on the selected tasks, or on all that match the filter."""
+def _selection(change: Change) -> Act:
+    """Return an action on the selected tasks."""
 
     async def act(visit: Visit, form: Form) -> str:
-        if selected:
-            return await change(visit, _selected(form))
-        return await change(visit, await visit.admin.commands.matching(visit.who, _filter(visit)))
+        return await change(visit, _selected(form))
+
+    return act
+
+
+def _all(change: Change, *statuses: str) -> Act:
+    """Return an action on all tasks that match the filter, with one of these statuses if it has none."""
+
+    async def act(visit: Visit, form: Form) -> str:
+        wanted = visit.admin.searchable(_filter(visit))
+        filters = [wanted] if wanted.status else [replace(wanted, status=status) for status in statuses]
+        found = [await visit.admin.commands.matching(visit.who, one) for one in filters]
+        return await change(visit, [id for ids in found for id in ids])
 
     return act
 
@@ -172,10 +183,10 @@ PAGES = (
         acts={
             "retry-task": retry_one,
             "cancel-task": cancel_one,
-            "retry-all": _bulk(_retry, selected=False),
-            "cancel-all": _bulk(_cancel, selected=False),
-            "retry-selected": _bulk(_retry, selected=True),
-            "cancel-selected": _bulk(_cancel, selected=True),
+            "retry-all": _all(_retry, "Failed", "Cancelled"),
+            "cancel-all": _all(_cancel, "Queued", "In Progress"),
+            "retry-selected": _selection(_retry),
+            "cancel-selected": _selection(_cancel),
             "retry-group": _retry_group,
             "create": newtask.create,
         },

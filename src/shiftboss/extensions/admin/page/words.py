@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import orjson
+from markupsafe import Markup
 
 from shiftboss.model.codec import shown
 from shiftboss.model.errors import ShiftbossError
@@ -136,6 +137,14 @@ def sentences(error: ShiftbossError) -> str:
     return " ".join(capital(text).removesuffix(".") + "." for text in told)
 
 
+def coded(text: str) -> Markup:
+    """Return a text in which what is between backticks is shown as code."""
+    code, parts = Markup("<code>{}</code>"), text.split("`")
+    if len(parts) % 2 == 0:
+        return Markup.escape(text)
+    return Markup("").join(code.format(part) if n % 2 else part for n, part in enumerate(parts))
+
+
 def first_line(text: str | None) -> str:
     return str(shown(text or "")).strip().partition("\n")[0]
 
@@ -165,6 +174,7 @@ FILTERS = {
     "snippet": snippet,
     "document": document,
     "capital": capital,
+    "coded": coded,
     "sentences": sentences,
     "first_line": first_line,
     "rest_of": rest_of,
