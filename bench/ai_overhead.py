@@ -23,7 +23,7 @@ from shiftboss.db import Database
 from shiftboss.extensions.ai import AI, Embeddings, Need, answers
 from shiftboss.extensions.ai.admission import Admissions, FleetAdmissions, ProcessAdmissions
 from shiftboss.extensions.ai.ask import inquiry
-from shiftboss.extensions.ai.cache import Cache, PostgresStore, Store
+from shiftboss.extensions.ai.cache import Cache
 from shiftboss.extensions.ai.guard import Guarded
 from shiftboss.extensions.ai.prompts import Prompts
 from shiftboss.extensions.ai.protocol import Capability, Chat, Cost, Latency, Origin, Reply, Usage
@@ -33,6 +33,7 @@ from shiftboss.extensions.ai.records import Recorder
 from shiftboss.extensions.ai.router import Router
 from shiftboss.extensions.ai.settings import AISettings, OpenAISettings
 from shiftboss.extensions.ai.settler import Settler
+from shiftboss.extensions.ai.store import AIEngine
 from shiftboss.extensions.ai.usage import UsageBuffer
 
 TEXT = "Today was a productive day at work. I met Anna and went for a run in the park. I feel happy. "
@@ -72,7 +73,7 @@ class Instant:
         return None
 
 
-def engine(gate: Admissions, store: Store | None) -> AI:
+def engine(gate: Admissions, store: AIEngine | RedisStore | None) -> AI:
     settings, tally = AISettings(), UsageBuffer()
     router = Router([Guarded(Instant(), gate, settings.retry, 60, Recorder(settings.record))])
     return AI(settings, router, Cache(store, settings.cache, tally), tally)
@@ -134,7 +135,7 @@ async def run(calls: int, url: str | None) -> dict[str, Any]:
 async def with_database(
     figures: dict[str, Any], db: Database, fleet: Admissions, alone: Admissions, calls: int
 ) -> None:
-    cached = engine(alone, PostgresStore(db.ai))
+    cached = engine(alone, db.ai)
     await cached.complete(**request(0))
     figures["hit_postgres"] = await measure(lambda n: cached.complete(**request(0)), calls)
     figures["miss_and_put_postgres"] = await measure(

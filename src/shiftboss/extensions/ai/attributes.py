@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Any, overload
 
+from shiftboss.extensions.ai.admission import UNAVAILABLE_SECONDS
 from shiftboss.extensions.ai.client import Client, SyncClient
 from shiftboss.extensions.ai.engines import engine_of
+from shiftboss.model.errors import DatabaseUnavailable, Defer
 from shiftboss.worker.context import Context
 
 if TYPE_CHECKING:
@@ -29,12 +31,19 @@ def ai_of(owner: Context | App | Sync) -> Client | SyncClient:
     return engine
 
 
+async def _engine(backend: Any) -> AI:
+    try:
+        return await engine_of(backend)
+    except DatabaseUnavailable as error:  # defer the task without spending an attempt, as for a call
+        raise Defer("the database does not answer", UNAVAILABLE_SECONDS, hint=error.hint) from error
+
+
 def of_context(ctx: Context) -> Client:
     """Return a client that charges the tenant and task type of the task."""
     backend, task = ctx.backend, ctx.task
     emit = partial(Context.emit, ctx)  # a SyncContext's own emit would block the event loop
     return Client(
-        lambda: engine_of(backend), emit, task_id=task.id, task_type=task.task_type, tenant=task.tenant
+        lambda: _engine(backend), emit, task_id=task.id, task_type=task.task_type, tenant=task.tenant
     )
 
 
@@ -47,7 +56,7 @@ def of_app(app: App) -> Client:
     """Return a client for code outside tasks: `await app.ai.complete("...")`."""
 
     async def engine() -> AI:
-        return await engine_of(await app.database())
+        return await _engine(await app.database())
 
     return Client(engine)
 

@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 from uuid import uuid4
 
@@ -20,6 +20,11 @@ from shiftboss.extensions.ai.usage import UsageBuffer
 from shiftboss.log import get_logger
 from shiftboss.model.codec import Sealed, current
 from shiftboss.model.errors import ConfigError
+
+if TYPE_CHECKING:
+    from shiftboss.extensions.ai.providers.redis import RedisStore
+
+    Store = AIEngine | RedisStore
 
 log = get_logger(__name__)
 ResultT = TypeVar("ResultT")
@@ -41,48 +46,12 @@ class Taken:
 MINE = Taken("mine")
 
 
-class Store(Protocol):
-    async def get(self, key: str) -> dict[str, Any] | None: ...
-    async def take(self, key: str, task_type: str, lease: float) -> Taken: ...
-    async def put(self, key: str, task_type: str, value: dict[str, Any], ttl: float) -> None: ...
-    async def release(self, key: str) -> None: ...
-    async def get_many(self, keys: Sequence[str]) -> dict[str, Any]: ...
-    async def put_many(self, values: Mapping[str, Any], task_type: str, ttl: float) -> None: ...
-    async def close(self) -> None: ...
-
-
-class PostgresStore:
-    def __init__(self, shared: AIEngine) -> None:
-        self._shared = shared
-        self._owner = uuid4()
-
-    async def get(self, key: str) -> dict[str, Any] | None:
-        return await self._shared.ai_cache_get(key)
-
-    async def take(self, key: str, task_type: str, lease: float) -> Taken:
-        return Taken(*await self._shared.ai_cache_take(key, task_type, self._owner, lease))
-
-    async def put(self, key: str, task_type: str, value: dict[str, Any], ttl: float) -> None:
-        await self._shared.ai_cache_put(key, task_type, value, ttl)
-
-    async def release(self, key: str) -> None:
-        await self._shared.ai_cache_release(key, self._owner)
-
-    async def get_many(self, keys: Sequence[str]) -> dict[str, Any]:
-        return await self._shared.ai_cache_get_many(keys)
-
-    async def put_many(self, values: Mapping[str, Any], task_type: str, ttl: float) -> None:
-        await self._shared.ai_cache_put_many(values, task_type, ttl)
-
-    async def close(self) -> None:
-        return None
-
-
 class Cache:
     """Counts hits and misses, and never raises errors of the store."""
 
     def __init__(self, store: Store | None, settings: CacheSettings, usage_buffer: UsageBuffer) -> None:
         self._store = store
+        self._owner = uuid4()
         self._settings = settings
         self._usage_buffer = usage_buffer
         self._disabled_until = 0.0
@@ -100,17 +69,16 @@ class Cache:
             self._usage_buffer.looked_up(task_type, "hits" if taken.state == "hit" else "misses")
         return taken
 
-    @staticmethod
-    async def _look(store: Store, key: str, task_type: str, lease: float | None) -> Taken:
+    async def _look(self, store: Store, key: str, task_type: str, lease: float | None) -> Taken:
         if lease is not None:
-            return await store.take(key, task_type, lease)
-        value = await store.get(key)
+            return Taken(*await store.ai_cache_take(key, task_type, self._owner, lease))
+        value = await store.ai_cache_get(key)
         return MINE if value is None else Taken("hit", value)
 
     async def get_many(self, keys: Sequence[str], task_type: str) -> dict[str, Any]:
         if self._store is None:
             return {}
-        stored = await self._safely(self._store.get_many(keys), task_type) or {}
+        stored = await self._safely(self._store.ai_cache_get_many(keys), task_type) or {}
         found = {key: value for key, one in stored.items() if (value := _opened(one)) is not None}
         for key in keys:
             self._usage_buffer.looked_up(task_type, "hits" if key in found else "misses")
@@ -119,7 +87,9 @@ class Cache:
     async def put_many(self, values: Mapping[str, Any], task_type: str) -> None:
         if self._store is not None and values:
             sealed = {key: current().value(value) for key, value in values.items()}
-            await self._safely(self._store.put_many(sealed, task_type, self._ttl(task_type)), task_type)
+            await self._safely(
+                self._store.ai_cache_put_many(sealed, task_type, self._ttl(task_type)), task_type
+            )
 
     def _ttl(self, task_type: str) -> float:
         return self._settings.ttl.get(task_type, self._settings.default_ttl)
@@ -129,14 +99,16 @@ class Cache:
         if stand_in:
             ttl = min(ttl, self._settings.stand_in_ttl)
         if self._store is not None:
-            await self._safely(self._store.put(key, task_type, current().value(value), ttl), task_type)
+            await self._safely(
+                self._store.ai_cache_put(key, task_type, current().value(value), ttl), task_type
+            )
 
     async def release(self, key: str, task_type: str) -> None:
         if self._store is not None:
-            await self._safely(self._store.release(key), task_type)
+            await self._safely(self._store.ai_cache_release(key, self._owner), task_type)
 
     async def close(self) -> None:
-        if self._store is not None:
+        if self._store is not None and not isinstance(self._store, AIEngine):
             await self._store.close()
 
     async def _safely(self, work: Coroutine[Any, Any, ResultT], task_type: str) -> ResultT | None:
@@ -172,6 +144,4 @@ def open_store(settings: CacheSettings, shared: AIEngine | None) -> Store | None
         url = settings.redis_url.get_secret_value()
         remember_secret(urlsplit(url).password)
         return RedisStore(url)
-    if settings.backend == "off" or shared is None:
-        return None
-    return PostgresStore(shared)
+    return None if settings.backend == "off" else shared

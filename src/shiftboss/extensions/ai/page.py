@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from shiftboss.extensions.admin.page.site import Context, Page, Visit
-from shiftboss.extensions.ai.shared import SharedAI
+from shiftboss.extensions.ai.configure import configured
+from shiftboss.extensions.ai.settings import AISettings
 from shiftboss.extensions.ai.store import AIEngine
+
+if TYPE_CHECKING:
+    from shiftboss.db import Database
+    from shiftboss.model.settings import Settings
+
+
+def _configured(db: Database, settings: Settings) -> asyncio.Task[dict[str, bool]]:
+    """Find out once, and in a thread, because it imports the vendors' SDKs."""
+    return asyncio.create_task(asyncio.to_thread(configured, AISettings.of(settings)))
 
 
 async def view(visit: Visit) -> Context:
     """Return the providers that the fleet has used, and configured providers without calls."""
-    engine, here = visit.admin.reads.family(AIEngine), await visit.admin.use(SharedAI).providers()
+    engine, here = visit.admin.reads.family(AIEngine), await visit.admin.use(_configured)
     used = {row["provider"]: row for row in await engine.ai_provider_status()}
     rows = [used.get(name, {"provider": name}) | {"here": ready} for name, ready in here.items()]
     rows += [row | {"here": False} for name, row in used.items() if name not in here]

@@ -15,7 +15,7 @@ from shiftboss.extensions.admin.access import Caller
 from shiftboss.extensions.admin.api.common import NO_NUL, Done, In, Limit, Name, Out, Text, make_router
 from shiftboss.extensions.admin.backend import At, Backend
 from shiftboss.extensions.admin.problems import responses
-from shiftboss.extensions.ai.shared import SharedAI
+from shiftboss.extensions.ai.engines import engine_of
 from shiftboss.extensions.vectorizer.model import Chunking, IndexMethod
 from shiftboss.extensions.vectorizer.operations import VectorizerOperations
 from shiftboss.extensions.vectorizer.store import Vectorizers
@@ -177,7 +177,7 @@ async def search(
     with _usage_errors("42883"):
         found = await search(
             admin.db,
-            await admin.use(SharedAI).engine(),
+            await engine_of(admin.db, admin.settings),
             id,
             query,
             limit,

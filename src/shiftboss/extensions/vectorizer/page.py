@@ -8,7 +8,7 @@ from typing import Any, cast
 from shiftboss.extensions.admin.page.forms import Form
 from shiftboss.extensions.admin.page.site import Act, Context, Page, Visit, answered
 from shiftboss.extensions.admin.page.words import count
-from shiftboss.extensions.ai.shared import SharedAI
+from shiftboss.extensions.ai.engines import engine_of
 from shiftboss.extensions.vectorizer.operations import VectorizerOperations
 from shiftboss.extensions.vectorizer.options import conditions
 from shiftboss.extensions.vectorizer.search import Mode
@@ -53,7 +53,7 @@ async def view(visit: Visit) -> Context:
 
     async def find(question: str) -> list[dict[str, Any]]:
         wanted = _conditions(visit.wanted("filter"))
-        engine = await visit.admin.use(SharedAI).engine()
+        engine = await engine_of(db, visit.admin.settings)
         return await search(db, engine, which, question, FOUND, mode=mode, filter=wanted)
 
     found = await answered(visit, find)
