@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date, datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 from uuid import UUID
 
 from fastapi import Query
@@ -13,15 +12,15 @@ from shiftboss.extensions.admin.api.common import (
     NO_NUL,
     FilterText,
     Limit,
-    Out,
     PathName,
     make_router,
 )
 from shiftboss.extensions.admin.backend import At
 from shiftboss.extensions.admin.problems import responses
-from shiftboss.extensions.ai.shared import SharedAI
+from shiftboss.extensions.ai.engines import engine_of
 from shiftboss.extensions.journal.commands import search as search_entries
 from shiftboss.extensions.journal.operations import JournalOperations
+from shiftboss.extensions.journal.rows import Entry, Hit, Insight, Mood, Writer
 from shiftboss.extensions.journal.store import Journal
 
 router = make_router("journal")
@@ -29,43 +28,10 @@ router = make_router("journal")
 User = Annotated[str, Query(min_length=1, max_length=200, pattern=NO_NUL)]
 
 
-class Writer(Out):
-    user_id: str
-    entries: int
-    processed: int
-    results: int
-    people: int
-    places: int
-    concepts: int
-    insights: int
-    first_written: datetime | None
-    last_written: datetime | None
-
-
-class Entry(Out):
-    id: UUID
-    user_id: str
-    external_id: str | None
-    written_at: datetime
-    processed: bool
-    title: str | None
-    mood: float | None
-    emotion: str | None
-    themes: Any
-
-
-class Mood(Out):
-    period: date
-    entries: int
-    mood: float | None
-    lowest: float | None
-    highest: float | None
-
-
 @router.get("/journal")
 async def writers(admin: At, who: Caller) -> list[Writer]:
     """List the writers, with counts of entries and findings."""
-    return [Writer.model_validate(row) for row in await admin.db.family(Journal).status()]
+    return await admin.db.family(Journal).status()
 
 
 @router.get("/journal/entries")
@@ -77,7 +43,7 @@ async def entries(
     offset: Annotated[int, Query(ge=0, le=2**31 - 1)] = 0,
 ) -> list[Entry]:
     """List entries, newest first, with mood, emotion and themes."""
-    return [Entry.model_validate(row) for row in await admin.db.family(Journal).entries(user, limit, offset)]
+    return await admin.db.family(Journal).entries(user, limit, offset)
 
 
 @router.delete("/journal/entries/{id}", status_code=204, responses=responses(404))
@@ -97,22 +63,24 @@ async def mood(
     user: User, admin: At, who: Caller, bucket: Literal["day", "week", "month", "year"] = "month"
 ) -> list[Mood]:
     """Show a writer's mood over time."""
-    return [Mood.model_validate(row) for row in await admin.db.family(Journal).mood(user, bucket)]
+    return await admin.db.family(Journal).mood(user, bucket)
 
 
 @router.get("/journal/insights")
-async def insights(user: User, admin: At, who: Caller) -> list[dict[str, Any]]:
+async def insights(user: User, admin: At, who: Caller) -> list[Insight]:
     """List the insights about a writer, highest confidence first."""
     return await admin.db.family(Journal).insights(user)
 
 
-@router.get("/journal/search")
+@router.get("/journal/search", responses=responses(503))
 async def search(
     query: Annotated[str, Query(min_length=1, max_length=1000, pattern=NO_NUL)],
     admin: At,
     who: Caller,
     user: FilterText = None,
     limit: Annotated[int, Query(ge=1, le=100)] = 10,
-) -> list[dict[str, Any]]:
+) -> list[Hit]:
     """Search entries by meaning, best first."""
-    return await search_entries(admin.db, await admin.use(SharedAI).engine(), query, user=user, limit=limit)
+    return await search_entries(
+        admin.db, await engine_of(admin.db, admin.settings), query, user=user, limit=limit
+    )

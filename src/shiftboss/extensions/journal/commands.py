@@ -19,6 +19,7 @@ from shiftboss.extensions.journal.entry import Entry
 from shiftboss.extensions.journal.parsing import Parsed
 from shiftboss.extensions.journal.pipeline import STEPS
 from shiftboss.extensions.journal.reading import Problem
+from shiftboss.extensions.journal.rows import Found, Hit, LoadedEntry, Stored, Writer
 from shiftboss.extensions.journal.store import Journal
 from shiftboss.extensions.journal.vectors import embedding_model
 from shiftboss.model.errors import NotFound, UsageError
@@ -54,7 +55,7 @@ async def import_entries(
     """Store entries and enqueue the analysis of new and changed ones."""
     done = Imported()
     batch: list[Parsed] = []
-    touched: list[dict[str, Any]] = []
+    touched: list[Stored] = []
     for entry in entries:
         if isinstance(entry, Problem):
             done.problems.append(entry)
@@ -71,7 +72,7 @@ async def import_entries(
     return done
 
 
-async def _store(db: Database, batch: list[Parsed], done: Imported) -> list[dict[str, Any]]:
+async def _store(db: Database, batch: list[Parsed], done: Imported) -> list[Stored]:
     rows = await db.family(Journal).upsert_entries([entry.row() for entry in batch]) if batch else []
     done.outcomes.update(row["outcome"] for row in rows)
     return [row for row in rows if row["outcome"] != "same"]
@@ -132,7 +133,7 @@ async def erase(db: Database, user: str) -> int:
     return gone
 
 
-def _document(row: dict[str, Any]) -> dict[str, Any]:
+def _document(row: LoadedEntry) -> dict[str, Any]:
     entry = Entry.from_row(row)
     return {
         "id": str(entry.id),
@@ -157,7 +158,7 @@ async def search(
     limit: int = 10,
     since: datetime | None = None,
     until: datetime | None = None,
-) -> list[dict[str, Any]]:
+) -> list[Hit]:
     """Search entries by meaning, best first. `score` combines cosine similarity and common terms."""
     if not query.strip():
         raise UsageError(
@@ -165,8 +166,7 @@ async def search(
         )
     if not 1 <= limit <= 1000:
         raise UsageError(f"a limit of {limit} is out of range", hint="use 1 to 1000")
-    terms = search_terms(query)
-    found: list[dict[str, Any]] = []
+    found: list[Found] = []
     for model in await _models(db, ai):
         asked = await ai.embed([query], model=model)
         found += await db.family(Journal).search(
@@ -176,7 +176,7 @@ async def search(
             limit=limit,
             since=since,
             until=until,
-            terms=terms,
+            terms=search_terms(query),
         )
         if not found:
             await _comparable(db, asked.model)
@@ -201,7 +201,7 @@ async def _comparable(db: Database, model: str) -> None:
         )
 
 
-def _hit(row: dict[str, Any]) -> dict[str, Any]:
+def _hit(row: Found) -> Hit:
     return {
         "id": str(row["id"]),
         "user": row["user_id"],
@@ -255,7 +255,7 @@ def _exported(entry: dict[str, Any]) -> dict[str, Any]:
     return {"id": entry["external_id"], **kept, **metadata, **extra, "results": entry["results"]}
 
 
-async def status(db: Database) -> list[dict[str, Any]]:
+async def status(db: Database) -> list[Writer]:
     return await db.family(Journal).status()
 
 

@@ -12,6 +12,8 @@ from zoneinfo import ZoneInfo
 
 import orjson
 
+from shiftboss.extensions.journal.rows import LoadedEntry
+
 Kind = Literal["text", "voice_transcript", "image_description"]
 KINDS: tuple[Kind, ...] = ("text", "voice_transcript", "image_description")
 
@@ -63,20 +65,12 @@ class Entry:
         return self.written_at.astimezone(ZoneInfo(self.timezone))
 
     @classmethod
-    def from_row(cls, row: Mapping[str, Any]) -> Entry:
-        names = (
-            "id",
-            "user_id",
-            "external_id",
-            "revision",
-            "written_at",
-            "timezone",
-            "parts",
-            "metadata",
-            "source",
-        )
+    def from_row(cls, row: LoadedEntry) -> Entry:
         results = {name: Result.from_json(name, found) for name, found in row["results"].items()}
-        return cls(**{name: row[name] for name in names}, results=results)
+        return cls(
+            row["id"], row["user_id"], row["external_id"], row["revision"], row["written_at"],
+            row["timezone"], row["parts"], row["metadata"], row["source"], results,
+        )  # fmt: skip
 
 
 def digest(value: Any) -> str:

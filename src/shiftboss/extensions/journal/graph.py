@@ -13,6 +13,7 @@ from uuid import UUID
 from shiftboss.db import Connection, Database
 from shiftboss.extensions.journal.entry import digest
 from shiftboss.extensions.journal.pipeline import ENTRY_STAGES, USER_STAGES
+from shiftboss.extensions.journal.rows import Revision
 from shiftboss.extensions.journal.vectors import VECTORS
 from shiftboss.model.task import NewTask
 from shiftboss.worker.batches import ITEM
@@ -21,7 +22,7 @@ QUEUE = "journal"
 PREFIX = "journal."
 ORIGIN = "batch_processing"
 
-Rows = Sequence[dict[str, Any]]
+Rows = Sequence[Revision]
 
 
 async def enqueue(
@@ -55,7 +56,7 @@ async def _enqueue(db: Database, rows: Rows, origin: str, conn: Connection) -> l
     return made
 
 
-def _entry_task(stage: str, row: dict[str, Any], origin: str, depends_on: list[UUID] | None) -> NewTask:
+def _entry_task(stage: str, row: Revision, origin: str, depends_on: list[UUID] | None) -> NewTask:
     return NewTask(
         task_type=PREFIX + stage,
         # A batch handler receives its items under the name ITEM.

@@ -14,6 +14,7 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from shiftboss.extensions.journal.entry import digest
+from shiftboss.extensions.journal.rows import AnalysedEntry
 
 SOUTHERN = ("Australia/", "Antarctica/", "Pacific/Auckland", "America/Argentina/", "America/Sao_Paulo",
             "America/Santiago", "America/Montevideo", "Africa/Johannesburg")  # fmt: skip
@@ -77,7 +78,7 @@ class Moment:
         return [str(self.id), when, self.mood, self.emotions, self.themes, self.activities, mentions]
 
     @classmethod
-    def from_row(cls, row: Mapping[str, Any]) -> Moment:
+    def from_row(cls, row: AnalysedEntry) -> Moment:
         return cls(
             id=row["id"],
             external_id=row["external_id"],

@@ -12,11 +12,12 @@ from shiftboss.extensions.admin.page.charts import Line, chart
 from shiftboss.extensions.admin.page.forms import Form
 from shiftboss.extensions.admin.page.site import Answer, Context, Page, Visit, answered
 from shiftboss.extensions.admin.page.words import count
-from shiftboss.extensions.ai.shared import SharedAI
+from shiftboss.extensions.ai.engines import engine_of
 from shiftboss.extensions.journal.commands import Imported, search, show
 from shiftboss.extensions.journal.operations import JournalOperations
 from shiftboss.extensions.journal.pipeline import STEPS
 from shiftboss.extensions.journal.reading import READERS, Problem
+from shiftboss.extensions.journal.rows import Hit
 from shiftboss.extensions.journal.store import Journal
 from shiftboss.model.errors import NotFound, UsageError
 
@@ -38,8 +39,8 @@ async def view(visit: Visit) -> Context:
     if asked and asked not in users:
         raise NotFound(f"there is no journal of {asked!r}", hint=f"known writers: {', '.join(users)}")
 
-    async def find(question: str) -> list[dict[str, Any]]:
-        return await search(db, await visit.admin.use(SharedAI).engine(), question, user=asked)
+    async def find(question: str) -> list[Hit]:
+        return await search(db, await engine_of(db, visit.admin.settings), question, user=asked)
 
     bucket = "week" if visit.wanted("by") == "week" else "month"
     found = await _findings(visit, asked or users[0], bucket) if users else {"user": None}

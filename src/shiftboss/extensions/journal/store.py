@@ -9,7 +9,7 @@ from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
-from shiftboss.db.connection import Row
+from shiftboss.extensions.journal import rows
 
 if TYPE_CHECKING:
     from shiftboss.db.database import Database
@@ -19,16 +19,18 @@ class Journal:
     def __init__(self, db: Database) -> None:
         self._db = db
 
-    async def upsert_entries(self, entries: Sequence[Mapping[str, Any]]) -> list[Row]:
+    async def upsert_entries(self, entries: Sequence[Mapping[str, Any]]) -> list[rows.Stored]:
         """Store entries; return the id, user_id, external_id, revision and outcome of each.
 
         The outcome is `new`, `changed` or `same`.
         """
-        return await self._db.fetch("SELECT * FROM journal.upsert_entries(%s)", [Jsonb(list(entries))])
+        sql = "SELECT * FROM journal.upsert_entries(%s)"
+        return await self._db.fetch_as(rows.Stored, sql, [Jsonb(list(entries))])
 
-    async def load_entries(self, entries: Sequence[UUID]) -> list[Row]:
+    async def load_entries(self, entries: Sequence[UUID]) -> list[rows.LoadedEntry]:
         """Return the existing entries with their results, in this order."""
-        return await self._db.fetch("SELECT * FROM journal.load_entries(%s)", [list(entries)])
+        sql = "SELECT * FROM journal.load_entries(%s)"
+        return await self._db.fetch_as(rows.LoadedEntry, sql, [list(entries)])
 
     async def entry_ids(self, user: str | None = None) -> list[UUID]:
         """Return the ids of all entries, oldest first."""
@@ -38,8 +40,8 @@ class Journal:
 
     async def find_entries(self, ident: str, user: str | None = None) -> list[UUID]:
         """Return the entries with this id or external id, of one writer or of all."""
-        rows = await self._db.fetch("SELECT id FROM journal.find_entries(%s, %s)", [ident, user])
-        return [row["id"] for row in rows]
+        sql = "SELECT id FROM journal.find_entries(%s, %s)"
+        return [row["id"] for row in await self._db.fetch(sql, [ident, user])]
 
     async def store_results(self, results: Sequence[Mapping[str, Any]]) -> int:
         """Store results and return their number, without known results and those of old revisions."""
@@ -61,8 +63,8 @@ class Journal:
         sql = "SELECT journal.forget_results(%s, %s) AS forgotten"
         return await self._number(sql, [task_type, user], "forgotten")
 
-    async def unprocessed(self, user: str | None = None) -> list[Row]:
-        return await self._db.fetch("SELECT * FROM journal.unprocessed(%s)", [user])
+    async def unprocessed(self, user: str | None = None) -> list[rows.Revision]:
+        return await self._db.fetch_as(rows.Revision, "SELECT * FROM journal.unprocessed(%s)", [user])
 
     async def store_user_result(
         self,
@@ -81,25 +83,26 @@ class Journal:
         )
         return bool(row and row["stored"])
 
-    async def user_results(self, user: str) -> dict[str, Row]:
+    async def user_results(self, user: str) -> dict[str, rows.UserResult]:
         """Return the results about a writer by task type."""
-        rows = await self._db.fetch("SELECT * FROM journal.user_results WHERE user_id = %s", [user])
-        return {row["task_type"]: row for row in rows}
+        sql = "SELECT * FROM journal.user_results WHERE user_id = %s"
+        found = await self._db.fetch_as(rows.UserResult, sql, [user])
+        return {row["task_type"]: row for row in found}
 
     async def store_insights(self, user: str, insights: Sequence[Mapping[str, Any]]) -> int:
         sql = "SELECT journal.store_insights(%s, %s) AS stored"
         return await self._number(sql, [user, Jsonb(list(insights))], "stored")
 
-    async def insights(self, user: str) -> list[Row]:
-        return await self._db.fetch(
-            "SELECT * FROM journal.insights WHERE user_id = %s ORDER BY confidence DESC, key", [user]
-        )
+    async def insights(self, user: str) -> list[rows.Insight]:
+        sql = "SELECT * FROM journal.insights WHERE user_id = %s ORDER BY confidence DESC, key"
+        return await self._db.fetch_as(rows.Insight, sql, [user])
 
-    async def history(self, user: str) -> list[Row]:
-        return await self._db.fetch("SELECT * FROM journal.history(%s)", [user])
+    async def history(self, user: str) -> list[rows.AnalysedEntry]:
+        return await self._db.fetch_as(rows.AnalysedEntry, "SELECT * FROM journal.history(%s)", [user])
 
-    async def user(self, user: str) -> Row | None:
-        return await self._db.fetch_one("SELECT * FROM journal.users WHERE id = %s", [user])
+    async def user(self, user: str) -> rows.Owner | None:
+        found = await self._db.fetch_as(rows.Owner, "SELECT * FROM journal.users WHERE id = %s", [user])
+        return found[0] if found else None
 
     async def search(
         self,
@@ -112,9 +115,10 @@ class Journal:
         until: datetime | None = None,
         ef_search: int = 200,
         terms: Sequence[str] | None = None,
-    ) -> list[Row]:
+    ) -> list[rows.Found]:
         """Search entries by meaning and, if given, by terms; best first."""
-        return await self._db.fetch(
+        return await self._db.fetch_as(
+            rows.Found,
             "SELECT * FROM journal.search(%s::vector, %s, %s, %s, %s, %s, %s, %s)",
             [_vector(query), model, user, limit, since, until, ef_search, list(terms) if terms else None],
         )
@@ -139,32 +143,35 @@ class Journal:
     async def link_entries(self, entries: Sequence[UUID]) -> int:
         return await self._number("SELECT journal.link_entries(%s) AS links", [list(entries)], "links")
 
-    async def references_of(self, user: str) -> list[Row]:
-        return await self._db.fetch("SELECT * FROM journal.references_of(%s)", [user])
+    async def references_of(self, user: str) -> list[rows.Reference]:
+        return await self._db.fetch_as(rows.Reference, "SELECT * FROM journal.references_of(%s)", [user])
 
-    async def relations(self, user: str, limit: int = 200) -> list[Row]:
+    async def relations(self, user: str, limit: int = 200) -> list[rows.Relation]:
         """Return the strongest edges of a writer's graph of people, places and concepts."""
-        return await self._db.fetch(
+        return await self._db.fetch_as(
+            rows.Relation,
             "SELECT * FROM journal.relations WHERE user_id = %s "
             "ORDER BY weight DESC, name, other_name LIMIT %s",
             [user, limit],
         )
 
-    async def entities(self, user: str, limit: int = 200) -> list[Row]:
-        return await self._db.fetch(
+    async def entities(self, user: str, limit: int = 200) -> list[rows.Entity]:
+        return await self._db.fetch_as(
+            rows.Entity,
             "SELECT * FROM journal.entity_overview WHERE user_id = %s ORDER BY mentions DESC, name LIMIT %s",
             [user, limit],
         )
 
-    async def mood(self, user: str, bucket: str = "month") -> list[Row]:
-        return await self._db.fetch("SELECT * FROM journal.mood(%s, %s)", [user, bucket])
+    async def mood(self, user: str, bucket: str = "month") -> list[rows.Mood]:
+        return await self._db.fetch_as(rows.Mood, "SELECT * FROM journal.mood(%s, %s)", [user, bucket])
 
-    async def status(self) -> list[Row]:
-        return await self._db.fetch("SELECT * FROM journal.status()")
+    async def status(self) -> list[rows.Writer]:
+        return await self._db.fetch_as(rows.Writer, "SELECT * FROM journal.status()")
 
-    async def entries(self, user: str | None = None, limit: int = 50, offset: int = 0) -> list[Row]:
-        """Return entries, newest first, with mood, emotion, themes and confidence if they are known."""
-        return await self._db.fetch("SELECT * FROM journal.list_entries(%s, %s, %s)", [user, limit, offset])
+    async def entries(self, user: str | None = None, limit: int = 50, offset: int = 0) -> list[rows.Entry]:
+        """Return entries, newest first, with mood, emotion and themes if they are known."""
+        sql = "SELECT * FROM journal.list_entries(%s, %s, %s)"
+        return await self._db.fetch_as(rows.Entry, sql, [user, limit, offset])
 
     async def _number(self, sql: str, params: Sequence[Any], name: str) -> int:
         row = await self._db.fetch_one(sql, params)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -171,7 +171,7 @@ class Site:
         return max(inside, key=len, default="/")
 
 
-async def answered(visit: Visit, find: Callable[[str], Awaitable[list[dict[str, Any]]]]) -> Context:
+async def answered(visit: Visit, find: Callable[[str], Awaitable[Sequence[Mapping[str, object]]]]) -> Context:
     """Search for the question in the address. Refreshes of an open page do not search again."""
     question = visit.wanted("q")
     if question is None or visit.live:
