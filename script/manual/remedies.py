@@ -6,6 +6,7 @@ REMEDIES = {
     "UsageError": "Correct the argument that the message names; `--help` lists what a command takes.",
     "NotFound": "Check the id or name. Finished tasks are deleted after `leader.keep_tasks_days`.",
     "ConfigError": "Correct the setting; `shiftboss config` shows every value and where it comes from.",
+    "NotInstalled": "Install the extra that the hint names, and restart the process.",
     "UnknownTaskType": "Start a worker that has this task type, correct the name, or set `tasks.strict` to false.",
     "DatabaseError": "Read PostgreSQL's message. For a missing right, the hint names the `GRANT`; for a missing table or "
     "function, run `shiftboss db migrate`.",

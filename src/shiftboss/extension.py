@@ -22,7 +22,7 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from shiftboss.model.errors import ConfigError, UsageError
+from shiftboss.model.errors import ConfigError, NotInstalled
 
 log = logging.getLogger("shiftboss.extension")
 
@@ -181,10 +181,10 @@ def attribute(owner: object, name: str) -> Any:
     return value
 
 
-def missing(what: str, extra: str | None, error: ModuleNotFoundError) -> UsageError:
+def missing(what: str, extra: str | None, error: ModuleNotFoundError) -> NotInstalled:
     """Return the error for a feature whose packages are not installed."""
     hint = f"pip install 'shiftboss[{extra}]'" if extra else f"pip install {error.name}"
-    return UsageError(f"{what} needs packages that are not installed ({error.name})", hint=hint)
+    return NotInstalled(f"{what} needs packages that are not installed ({error.name})", hint=hint)
 
 
 def _found() -> Iterator[Extension]:

@@ -39,6 +39,10 @@ class ConfigError(UsageError):
     """A setting is unknown, malformed, or conflicts with another setting."""
 
 
+class NotInstalled(UsageError):
+    """A feature needs packages that are not installed."""
+
+
 class UnknownTaskType(UsageError):
     """No worker has published this task type, and the setting `tasks.strict` is on."""
 

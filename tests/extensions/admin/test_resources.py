@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import base64
 import hmac
+import sys
 import time
 from uuid import uuid4
 
 import httpx
+import pytest
 from admin_helpers import served
 from prometheus_client.parser import text_string_to_metric_families
 
 from shiftboss.db import Database
 from shiftboss.extensions.admin.settings import AdminSettings
+from shiftboss.extensions.ai.providers.local import encoder
 from shiftboss.leader.schedules import Cron, register
 from shiftboss.model.settings import Settings
 from shiftboss.model.step import Part, Step
@@ -176,6 +179,17 @@ async def test_the_other_rooms(api: httpx.AsyncClient, db: Database) -> None:
     assert params.keys() >= {"discovery", "classify", "verify", "monitor"}
     assert params["verify"]["properties"]["limit"]["maximum"] == 1_000_000
     assert choices["cities"]["rotterdam"] == "Rotterdam"
+
+
+async def test_a_search_without_its_packages_says_what_to_install(
+    api: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    encoder._session.cache_clear()
+    answer = await api.get(f"{V1}/journal/search", params={"query": "sea"})
+    assert answer.status_code == 503
+    assert "not installed (onnxruntime)" in answer.json()["detail"]
+    assert answer.json()["hint"] == "pip install 'shiftboss[ai]'"
 
 
 async def test_schedules_are_made_changed_and_checked(api: httpx.AsyncClient, db: Database) -> None:

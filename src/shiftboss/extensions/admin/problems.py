@@ -13,7 +13,14 @@ from starlette.exceptions import HTTPException
 
 from shiftboss.log import get_logger
 from shiftboss.model.access import Forbidden
-from shiftboss.model.errors import DatabaseError, DatabaseUnavailable, NotFound, ShiftbossError, UsageError
+from shiftboss.model.errors import (
+    DatabaseError,
+    DatabaseUnavailable,
+    NotFound,
+    NotInstalled,
+    ShiftbossError,
+    UsageError,
+)
 
 log = get_logger(__name__)
 
@@ -116,6 +123,7 @@ def status_of(error: ShiftbossError) -> int:
         (NotFound, 404),
         (TooManyFailures, 429),
         (DatabaseUnavailable, 503),
+        (NotInstalled, 503),
         (UsageError, 422),
     ):
         if isinstance(error, kind):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
+from shiftboss.extension import missing
 from shiftboss.extensions.ai.errors import Refused, Unsuitable
 from shiftboss.extensions.ai.protocol import (
     Capability,
@@ -27,6 +28,7 @@ from shiftboss.extensions.ai.providers.local.structuring import parse_raw
 from shiftboss.extensions.ai.providers.local.text import Text
 from shiftboss.extensions.ai.providers.local.topics import classify, identify_themes, recognise_activities
 
+ResultT = TypeVar("ResultT")
 Analyser = Callable[[Text, Mapping[str, Any]], Mapping[str, Any] | str]
 
 ANALYSERS: dict[str, Analyser] = {
@@ -74,7 +76,7 @@ class LocalProvider:
         started = time.perf_counter()
         try:
             # numpy and the tokenizer let go of the GIL; the loop must keep beating meanwhile
-            payload = await asyncio.to_thread(analyser, Text(chat.content), chat.variables)
+            payload = await _in_thread(analyser, Text(chat.content), chat.variables)
         except ValueError as error:
             raise Unsuitable(self.name, str(error)) from error
         self.latency.observe(time.perf_counter() - started)
@@ -101,10 +103,18 @@ class LocalProvider:
         if dimensions is not None and dimensions > made.DIMENSIONS:
             raise Refused(self.name, f"{name} has {made.DIMENSIONS} dimensions, not {dimensions}")
         started = time.perf_counter()
-        vectors = await asyncio.to_thread(made.embed, texts, dimensions or made.DIMENSIONS)
+        vectors = await _in_thread(made.embed, texts, dimensions or made.DIMENSIONS)
         self.latency.observe(time.perf_counter() - started)
         usage = Usage(prompt_tokens=sum(map(estimate_tokens, texts)))
         return Embeddings(vectors, self.name, name, usage)
 
     async def close(self) -> None:
         return None
+
+
+async def _in_thread(work: Callable[..., ResultT], *arguments: Any) -> ResultT:
+    """Run an analysis or an embedding in a thread, which loads its packages on first use."""
+    try:
+        return await asyncio.to_thread(work, *arguments)
+    except ModuleNotFoundError as error:
+        raise missing("the local AI provider", "ai", error) from error
