@@ -182,6 +182,25 @@ async def test_a_synchronous_standby_loses_nothing_that_was_confirmed(
     assert {there[id] for id in done} == {"Complete"}
 
 
+async def test_a_synchronous_standby_that_is_stuck_delays_nobody_who_does_not_wait_for_it(
+    replicas: Pair, db: Database, eventually: Any
+) -> None:
+    """A commit that notifies holds a lock of the whole server until the standby answers."""
+    await db.execute("SELECT shiftboss.arm()")  # as a worker that falls asleep, so that enqueues notify
+    replicas.synchronous()
+    replicas.standby.freeze()
+    waiting = asyncio.create_task(db.tasks.enqueue([NewTask(task_type="t")]))
+    stuck = """SELECT 1 FROM pg_stat_activity
+        WHERE wait_event = 'SyncRep' AND state_change < clock_timestamp() - interval '50 ms'"""
+    await eventually(lambda: replicas.primary.ask(stuck), timeout=30)
+    async with asyncio.timeout(30), db.transaction() as conn:
+        await conn.execute("SET LOCAL synchronous_commit = local")
+        await db.tasks.enqueue([NewTask(task_type="t")], conn)
+    assert not waiting.done()
+    replicas.standby.thaw()
+    await waiting
+
+
 async def test_a_synchronous_standby_that_is_away_delays_work_and_loses_none(
     replicas: Pair, db: Database, supervise: Supervise, eventually: Any
 ) -> None:

@@ -17,11 +17,24 @@ BEGIN
         AND shiftboss.setting('notify', 'on') <> 'off';
 END $$;
 
--- Notify all sleepers, if there are any.
+-- Whether a commit that notifies has waited for a synchronous standby for 50 ms. It holds the server-wide lock until the
+-- standby answers.
+CREATE OR REPLACE FUNCTION shiftboss.notifying_is_stuck() RETURNS boolean LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN current_setting('synchronous_standby_names') <> '' AND EXISTS (
+        SELECT FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
+        WHERE l.locktype = 'object' AND l.database = 0 AND l.classid = 'pg_database'::regclass AND l.objid = 0
+            AND l.mode = 'AccessExclusiveLock' AND l.granted
+            AND a.wait_event = 'SyncRep' AND a.state_change < clock_timestamp() - interval '50 ms');
+END $$;
+
+-- Notify all sleepers, if there are any. Not while that would wait for a standby that does not answer: the caller may
+-- have asked not to wait for it. The workers poll then.
 CREATE OR REPLACE FUNCTION shiftboss.ring() RETURNS void LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    IF shiftboss.somebody_sleeps() THEN
+    IF shiftboss.somebody_sleeps() AND NOT shiftboss.notifying_is_stuck() THEN
         PERFORM pg_notify('shiftboss_tasks', coalesce(pg_sequence_last_value('shiftboss.armed')::text, '*'));
     END IF;
 END $$;
