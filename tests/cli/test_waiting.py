@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from typer.main import get_command
 
 from shiftboss.cli import commands, load_command, main, waiting
 from shiftboss.model.task import NewTask
@@ -50,7 +49,7 @@ def line(database_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
 def test_every_command_that_waits_for_a_task_is_tried() -> None:
     found = set()
     for name, command in commands().items():
-        top = get_command(load_command(name, command))
+        top = load_command(name, command)
         for verb, leaf in getattr(top, "commands", {"": top}).items():
             if any("--timeout" in option.opts for option in leaf.params):
                 found.add(f"{name} {verb}".strip())

@@ -51,13 +51,13 @@ async def waiting(db: Database, awaited: Callable[[], UUID], timeout: float | No
 
 async def _explain(db: Database, awaited: Callable[[], UUID]) -> None:
     """Print the reasons why the task waits, and again whenever they change."""
-    said = None
+    said: list[str] = []
     while True:
         await asyncio.sleep(PATIENCE)
         task = awaited()
         with suppress(DatabaseError, NotFound):
             reasons = [reason for reason in await db.tasks.why(task) if reason.reason != "in progress"]
-            names = [task, *(reason.reason for reason in reasons)]
+            names = [reason.reason for reason in reasons]
             for reason in reasons if names != said else []:
                 typer.echo(f"waiting for task {task}: {reason.detail}; {reason.advice}", err=True)
             said = names
