@@ -14,7 +14,10 @@ from uuid import uuid4
 import pytest
 
 from shiftboss.db import Database
-from shiftboss.model.errors import DatabaseError
+from shiftboss.db.health import Health
+from shiftboss.db.installation import Installation
+from shiftboss.db.leases import Leases
+from shiftboss.model.errors import DatabaseError, DatabaseUnavailable
 from tests.conftest import admin, outage
 from tests.supervisor.conftest import (
     SLOT,
@@ -166,3 +169,40 @@ async def test_a_failed_slot_that_is_cleared_by_hand_starts_again(
         await eventually(lambda: len(starts.read_bytes()) == 7)
         await eventually(lambda: status_of(db, "starting"))
         assert await restarts(db) == [0]
+
+
+@pytest.mark.parametrize(
+    ("family", "call"),
+    [
+        (Installation, "own"),
+        (Leases, "acquire_lease"),
+        (Health, "begin_supervisor"),
+        (Health, "survey"),
+        (Health, "open_slot"),
+    ],
+)
+async def test_a_supervisor_that_starts_waits_for_the_database(
+    db: Database,
+    supervise: Supervise,
+    eventually: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    family: type,
+    call: str,
+) -> None:
+    away(monkeypatch, family, call)
+    async with supervise({"q": 1}, script_command("sleep 60")):
+        await eventually(lambda: statuses(db))
+
+
+def away(monkeypatch: pytest.MonkeyPatch, family: type, call: str) -> None:
+    """Let the database be away when this is called for the first time."""
+    original, calls = getattr(family, call), 0
+
+    async def fails_once(*args: Any, **kwargs: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise DatabaseUnavailable("the connection was terminated")
+        return await original(*args, **kwargs)
+
+    monkeypatch.setattr(family, call, fails_once)

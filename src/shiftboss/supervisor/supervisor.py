@@ -10,12 +10,14 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 
 from shiftboss.db import Database, Row
 from shiftboss.db.lease import Lease
 from shiftboss.db.listen import listen
 from shiftboss.lifecycle import Service, sleep
 from shiftboss.lifecycle.processes import known_dead, own_name
+from shiftboss.lifecycle.waiting import when_up
 from shiftboss.log import get_logger
 from shiftboss.model.errors import DatabaseError, UsageError
 from shiftboss.model.settings import Settings, SupervisorSettings
@@ -84,17 +86,18 @@ class Supervisor(Service):
         self._wake.set()
 
     async def run(self) -> None:
-        serves = (await self._installation.own()).serves
+        up = partial(when_up, stopping=self.stopping)
+        serves = (await up(self._installation.own)).serves
         await self._take_lease()
         # Every worker holds the reading end, and reads end-of-file when this process ends for any reason.
         lifeline, held = os.pipe()
         context = HostContext(self._db, self._host, self._settings, self._command, lifeline, serves)
         listener = asyncio.create_task(self._listen())
         try:
-            await self._db.health.begin_supervisor(self._host, os.getpid(), self._wanted)
-            for row in await self._db.health.survey(self._host):
+            await up(lambda: self._db.health.begin_supervisor(self._host, os.getpid(), self._wanted))
+            for row in await up(lambda: self._db.health.survey(self._host)):
                 self._add(Slot(context, row["queue"], row["component"]))
-            await self._reconcile(context)
+            await up(lambda: self._reconcile(context))
             self.ready()
             await self._keep(context)
         finally:
@@ -216,8 +219,14 @@ class Supervisor(Service):
 
     async def _take_lease(self) -> None:
         """Wait for the lease: a supervisor killed on another machine holds it until it expires."""
-        deadline = time.monotonic() + LEASE_SECONDS + 1.0
-        while not await self._lease.acquire():
+        deadline = 0.0
+
+        def start_over() -> None:
+            nonlocal deadline
+            deadline = time.monotonic() + LEASE_SECONDS + 1.0
+
+        start_over()
+        while not await when_up(self._lease.acquire, start_over, self.stopping):
             if time.monotonic() > deadline:
                 raise UsageError(
                     f"a supervisor of host {self._host!r} is already running on this database",

@@ -9,6 +9,7 @@ import grpc
 import pytest
 
 from shiftboss.db import Database
+from shiftboss.db.installation import Installation
 from shiftboss.extensions.grpc.auth import DatabaseTokens
 from shiftboss.extensions.grpc.link import CoordinatorUnavailable, Link
 from shiftboss.extensions.grpc.proto import fleet_pb2 as pb
@@ -17,8 +18,10 @@ from shiftboss.extensions.grpc.registry import Registry
 from shiftboss.extensions.grpc.server import Coordinator
 from shiftboss.extensions.grpc.settings import CoordinatorSettings
 from shiftboss.extensions.grpc.source import CoordinatorSource
+from shiftboss.extensions.grpc.store import Fleet
 from shiftboss.model.task import Claimed, Complete, Report
 from shiftboss.model.worker import Member
+from tests.supervisor.test_starts import away
 
 from .conftest import StartCoordinator, Stream, refusal, registration
 from .test_source import connect, enqueue
@@ -223,3 +226,13 @@ async def test_only_a_true_nul_is_refused_in_a_result(
     await source.report([Report(task, Complete(text.encode()), 0.1)])
     (row,) = await db.fetch("SELECT status FROM public.tasks")
     assert row["status"] == ("Complete" if good else "Failed")
+
+
+@pytest.mark.parametrize(("family", "call"), [(Installation, "own"), (Fleet, "detach")])
+async def test_a_coordinator_that_starts_waits_for_the_database(
+    start: StartCoordinator, monkeypatch: pytest.MonkeyPatch, family: type, call: str
+) -> None:
+    away(monkeypatch, family, call)
+    coordinator = await start()
+    async with grpc.aio.insecure_channel(coordinator.address) as channel:
+        assert (await fleet_pb2_grpc.FleetStub(channel).RegisterWorker(registration())).session

@@ -21,6 +21,7 @@ from shiftboss.extensions.grpc.session import Held, Session
 from shiftboss.extensions.grpc.settings import CoordinatorSettings
 from shiftboss.extensions.grpc.store import Fleet
 from shiftboss.lifecycle import Service, sleep, ticks
+from shiftboss.lifecycle.waiting import when_up
 from shiftboss.log import get_logger
 from shiftboss.model.errors import DatabaseError, TasksLocked
 from shiftboss.worker.sleeper import Sleeper
@@ -60,7 +61,7 @@ class Dispatcher(Service):
         self._wake.set()
 
     async def run(self) -> None:
-        await self._db.family(Fleet).detach(self._name)
+        await when_up(lambda: self._db.family(Fleet).detach(self._name), stopping=self.stopping)
         self.ready()
         helpers = [
             asyncio.create_task(work, name=name)

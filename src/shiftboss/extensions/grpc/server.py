@@ -21,6 +21,7 @@ from shiftboss.extensions.grpc.service import SERVICE, FleetService
 from shiftboss.extensions.grpc.settings import CoordinatorSettings
 from shiftboss.extensions.grpc.streams import Parts
 from shiftboss.lifecycle import Service
+from shiftboss.lifecycle.waiting import when_up
 from shiftboss.log import get_logger
 from shiftboss.model.errors import ConfigError, ShiftbossError
 
@@ -56,7 +57,7 @@ class Coordinator(Service):
         return f"{socket.gethostname()}/{self.address}"
 
     async def run(self) -> None:
-        installation = str((await self._db.installation.own()).id)
+        installation = str((await when_up(self._db.installation.own, stopping=self.stopping)).id)
         server = self._server()
         self.port = self._bind(server)
         registry = Registry(self._db, self._settings)
