@@ -1,6 +1,6 @@
 """Random words on the command line, random settings files and random imports: an error with a hint, no traceback.
 
-SHIFTBOSS_TEST_FUZZ=100 tries that many times as many.
+SHIFTBOSS_TEST_FUZZ=100 tries that many times as many. Without it, the same input is tried every time.
 """
 
 from __future__ import annotations
@@ -103,7 +103,10 @@ toml = st.text(max_size=200) | st.builds(
 
 
 @examples(
-    max_examples=150 * ROUNDS, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=150 * ROUNDS,
+    deadline=None,
+    derandomize=ROUNDS == 1,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(text=toml)
 def test_a_settings_file_is_read_or_refused(tmp_path: Path, text: str) -> None:
@@ -113,7 +116,7 @@ def test_a_settings_file_is_read_or_refused(tmp_path: Path, text: str) -> None:
         Settings.load({"SHIFTBOSS_CONFIG": str(path)})
 
 
-@examples(max_examples=150 * ROUNDS, deadline=None)
+@examples(max_examples=150 * ROUNDS, deadline=None, derandomize=ROUNDS == 1)
 @given(
     key=st.sampled_from(Settings.keys()),
     text=st.text(st.characters(exclude_categories=["Cs"]), max_size=30) | st.sampled_from(WORDS),
