@@ -46,6 +46,7 @@ class Option:
 
     setting: str
     help: str
+    kind: type = str
     short: str | None = None
     repeatable: bool = False
     """The setting is a list, and each use of the option adds a value."""

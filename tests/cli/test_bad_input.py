@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shiftboss.cli import FLAGS, main
+from shiftboss.cli import main
 
 HUGE = "9" * 30
 BYTES = "caf\udce9"  # what Python makes of an argument that is not UTF-8
@@ -136,9 +136,9 @@ ODD: list[list[str]] = [
 
 @pytest.fixture(autouse=True)
 def _place(database_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for variable, _ in FLAGS.values():  # flags are handed on through the environment: taken back afterwards
-        for name in (variable, f"{variable}__FLAG"):
-            monkeypatch.setenv(name, "")
+    for variable in ("DATABASE_URL", "DATA_DIR", "CONFIG", "ADMIN_PORT", "COORDINATOR_ADDRESSES"):
+        for name in (f"SHIFTBOSS_{variable}", f"SHIFTBOSS_{variable}__FLAG"):
+            monkeypatch.setenv(name, "")  # flags are passed on through the environment: restore it afterwards
             monkeypatch.delenv(name)
     monkeypatch.setenv("SHIFTBOSS_DATABASE_URL", database_url)
     monkeypatch.setenv("SHIFTBOSS_DATA_DIR", str(tmp_path / "data"))

@@ -146,15 +146,16 @@ def _option(flag: str, option: Option) -> Any:
     from typer.main import get_command
 
     def keep(value: Any) -> None:
-        if value:
-            set_by_flag(option.setting, json.dumps(value) if option.repeatable else value, flag)
+        if value not in (None, [], ()):
+            set_by_flag(option.setting, json.dumps(value) if option.repeatable else str(value), flag)
 
     names = [flag] if option.short is None else [flag, option.short]
     given = typer.Option(None, *names, help=option.help, callback=keep, expose_value=False)
 
     def bearer(value: Any = given) -> None: ...
 
-    bearer.__annotations__["value"] = (list[str] if option.repeatable else str) | None
+    kind: Any = option.kind
+    bearer.__annotations__["value"] = (list[kind] if option.repeatable else kind) | None
     app = typer.Typer(add_completion=False)
     app.command()(bearer)
     return get_command(app).params[0]

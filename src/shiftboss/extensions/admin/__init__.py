@@ -12,7 +12,7 @@ extension = Extension(
         "admin": Command(f"{__name__}.cli:app", "the HTTP service: API, dashboard, metrics", "admin"),
         "token login": Command(f"{__name__}.cli:login", "print a login link for the dashboard", "admin"),
     },
-    options={"up --port": Option("admin.port", "port of the dashboard", short="-p")},
+    options={"up --port": Option("admin.port", "port of the dashboard", int, "-p")},
     loggers=("uvicorn",),
     services=(f"{__name__}.up:start",),
 )
