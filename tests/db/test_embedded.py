@@ -364,19 +364,17 @@ async def test_an_ordinary_user_runs_it_as_himself(eventually: Eventually) -> No
 async def test_programs_under_a_closed_directory_are_copied(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from shiftboss.db import installation
+    from shiftboss.db import programs as installed
 
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o700)
-    home = closed / installation.PACKAGE
-    shutil.copytree(
-        installation.package_home() / installation.INSTALL / "bin", home / installation.INSTALL / "bin"
-    )
-    monkeypatch.setattr(installation, "package_home", lambda: home)
-    monkeypatch.setattr(installation, "SHARED_COPIES", tmp_path / "copies")
-    account = installation.Account(65534, 65534)
-    found = installation.programs(account)
+    home = closed / installed.PACKAGE
+    shutil.copytree(installed.package_home() / installed.INSTALL / "bin", home / installed.INSTALL / "bin")
+    monkeypatch.setattr(installed, "package_home", lambda: home)
+    monkeypatch.setattr(installed, "SHARED_COPIES", tmp_path / "copies")
+    account = installed.Account(65534, 65534)
+    found = installed.programs(account)
     assert found.is_relative_to(tmp_path / "copies")
     assert (found / "postgres").is_file()
-    assert installation.programs(account) == found
+    assert installed.programs(account) == found
     assert stat.S_IMODE(closed.stat().st_mode) == 0o700
