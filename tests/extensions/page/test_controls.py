@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -114,15 +115,38 @@ def test_a_new_task_appears_in_the_open_list(stage: Stage, open_as: Open, waitin
     expect(page.locator("[aria-label=Tasks] tbody tr")).to_have_count(3)
 
 
+def test_the_overview_tells_values_of_every_range_on_hover(stage: Stage, open_as: Open) -> None:
+    stage.ask(lambda db: db.tasks.enqueue([NewTask(task_type="resize", params={"image": 1})]))
+    page = open_as("viewer")
+    for name, per in (
+        ("5 minutes", "per minute"), ("1 hour", "per minute"), ("6 hours", "per 5 min"), ("24 hours", "per 20 min"),
+        ("7 days", "per 2 h"), ("30 days", "per 12 h"),
+    ):  # fmt: skip
+        page.get_by_role("link", name=name, exact=True).click()
+        expect(page.get_by_role("heading", name=f"Tasks {per}")).to_be_visible()
+        expect(page.get_by_role("link", name=name, exact=True)).to_have_attribute("aria-current", "true")
+    chart = page.locator("figure.chart").first
+    chart.locator(".spot").last.hover()
+    expect(page.locator("#tip")).to_contain_text(re.compile(r"complete: [1-9].*failed: \d", re.S))
+    days = chart.locator(".axis-x span").all_inner_texts()
+    assert len(days) == 5
+    assert all(re.fullmatch(r"\d\d [A-Z][a-z]{2}", day) for day in days), days
+    page.goto("/events")
+    expect(page.locator("main time").first).to_have_attribute(
+        "title", re.compile(r"^\d{4}-\d\d-\d\d .* UTC$")
+    )
+
+
 def test_no_table_is_wider_than_a_laptop(stage: Stage, open_as: Open) -> None:
     long = NewTask(task_type="reports.yearly_revenue_by_region", queue="bookkeeping", params={"x": "y" * 200})
-    stage.ask(lambda db: db.tasks.enqueue([long, long]))
+    ids = [UUID(f"0189abcd-1234-7aa{n}-8bbb-000000000000") for n in (1, 2)]
+    stage.ask(lambda db: db.tasks.enqueue([replace(long, id=id) for id in ids]))
     page = open_as("admin", viewport={"width": 1280, "height": 900})
     for path in PATHS:
         page.goto(path)
         expect(page.locator("main h1")).to_be_visible()
         wide = page.locator(".scroll").evaluate_all(
-            "all => all.filter(s => s.scrollWidth > s.clientWidth).map(s => s.ariaLabel)"
+            "all => all.filter(s => s.scrollWidth > s.clientWidth).map(s => [s.ariaLabel, s.scrollWidth - s.clientWidth])"
         )
         assert wide == [], path
     page.set_viewport_size({"width": 390, "height": 844})
