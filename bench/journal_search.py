@@ -1,9 +1,12 @@
-"""Semantic search at scale: latency and recall of the HNSW index against exact search.
+"""Journal search at scale: its latency, and how many of the best results it finds.
 
     python bench/journal_search.py [--entries 100000] [--queries 200] [--users 100]
 
-Vectors are those of the local provider for texts put together from the sentences of the sample journals, so
-that they lie as close together as real entries do. Prints one JSON object.
+Entries are put together from sentences of the sample journals. The vector of an entry is the mean of the
+vectors of its sentences by the local encoder, as it is for long entries, so that vectors lie as close
+together as those of real entries; its terms are theirs. Searches are those of the product: by meaning, terms
+and language. The results are compared with the best by the same score over all entries. Prints one JSON
+object.
 """
 
 from __future__ import annotations
@@ -14,33 +17,54 @@ import json
 import random
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean, quantiles
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from shiftboss.db import Database
-from shiftboss.extensions.ai.providers.local import embedder
+from shiftboss.extensions.ai.protocol import Vectors
+from shiftboss.extensions.ai.providers.local import encoder
+from shiftboss.extensions.ai.providers.local.terms import search_terms
 from shiftboss.extensions.journal.demo import USERS
 from shiftboss.extensions.journal.parsing import parse
+from shiftboss.extensions.journal.store import Journal
 
 EF = (40, 100, 200, 400)
 LIMIT = 10
 SAMPLE = Path(__file__).parent.parent / "src" / "shiftboss" / "extensions" / "journal" / "sample"
+SIZE = encoder.DIMENSIONS
 
 
-def sentences() -> list[str]:
+class Text(NamedTuple):
+    vector: Vectors
+    terms: frozenset[str]
+
+
+def sentences() -> list[Text]:
     lines = [line for user in USERS for line in (SAMPLE / f"{user}.jsonl").read_text().splitlines()]
     parts = [part["content"] for line in lines for part in parse(json.loads(line)).parts]
-    return [sentence.strip() for part in parts for sentence in part.split(".") if len(sentence) > 20]
+    pool = [sentence.strip() for part in parts for sentence in part.split(".") if len(sentence) > 20]
+    return [
+        Text(vector, frozenset(search_terms(text)))
+        for text, vector in zip(pool, encoder.encode(pool), strict=True)
+    ]
 
 
-def texts(count: int, seed: int) -> list[str]:
-    draw, pool = random.Random(seed), sentences()
-    return [". ".join(draw.sample(pool, draw.randint(2, 6))) for _ in range(count)]
+def entries(pool: Sequence[Text], count: int) -> list[Text]:
+    draw = random.Random(1)
+    made = []
+    for _ in range(count):
+        chosen = draw.sample(pool, draw.randint(2, 6))
+        mean = np.mean([one.vector for one in chosen], axis=0)
+        made.append(Text(mean / np.linalg.norm(mean), frozenset().union(*(one.terms for one in chosen))))
+    return made
 
 
-async def fill(db: Database, count: int, users: int) -> float:
-    """Insert entries and vectors by COPY. Returns the seconds for the vectors, including the index."""
+async def fill(db: Database, texts: Sequence[Text], users: int) -> float:
+    """Insert entries, vectors and terms by COPY. Returns the seconds for the vectors, including the index."""
     await db.execute(
         "INSERT INTO journal.users (id) SELECT 'user' || n FROM generate_series(0, %s) n", [users - 1]
     )
@@ -48,49 +72,51 @@ async def fill(db: Database, count: int, users: int) -> float:
         "INSERT INTO journal.entries (user_id, external_id, content_hash, written_at, parts, source) "
         "SELECT 'user' || n %% %s, n::text, n::text, now() - n * interval '1 minute', "
         '\'[{"kind": "text", "content": "x"}]\', \'{}\' FROM generate_series(1, %s) n',
-        [users, count],
+        [users, len(texts)],
     )
-    ids = await db.fetch("SELECT id, user_id FROM journal.entries ORDER BY written_at")
-    vectors = embedder.embed(texts(count, seed=1))
+    ids = await db.fetch("SELECT id, user_id FROM journal.entries ORDER BY external_id::int")
     started = time.perf_counter()
     async with db.transaction() as conn, conn.cursor() as cursor:
         await cursor.execute("SET LOCAL maintenance_work_mem = '1GB'")
-        columns = "entry_id, kind, user_id, model, dimensions, vector"
-        await cursor.execute("DROP INDEX journal.embeddings_hnsw_256")
+        columns = "entry_id, kind, user_id, model, dimensions, vector, terms"
+        await cursor.execute(f"DROP INDEX journal.embeddings_hnsw_{SIZE}")
         async with cursor.copy(f"COPY journal.embeddings ({columns}) FROM STDIN") as copy:
-            for row, vector in zip(ids, vectors, strict=True):
-                await copy.write_row(
-                    (row["id"], "content", row["user_id"], embedder.MODEL, 256, str(vector.tolist()))
-                )
-        await cursor.execute("SELECT journal.index_dimensions(256)")
+            for row, text in zip(ids, texts, strict=True):
+                vector = str(text.vector.tolist())
+                owner = (row["id"], "content", row["user_id"])
+                await copy.write_row((*owner, encoder.MODEL, SIZE, vector, sorted(text.terms)))
+        await cursor.execute("SELECT journal.index_dimensions(%s)", [SIZE])
     await db.execute("ANALYZE journal.embeddings")
     await db.execute("ANALYZE journal.entries")
     return time.perf_counter() - started
 
 
-async def search(db: Database, vector: list[float], user: str | None, ef: int) -> tuple[set[str], float]:
+async def search(db: Database, query: Text, user: str | None, ef: int) -> tuple[set[int], float]:
+    """The numbers of the entries found, and the seconds it took."""
     started = time.perf_counter()
-    rows = await db.journal.search(vector, embedder.MODEL, user=user, limit=LIMIT, ef_search=ef)
-    return {str(row["id"]) for row in rows}, time.perf_counter() - started
+    rows = await db.family(Journal).search(
+        query.vector.tolist(), encoder.MODEL, user=user, limit=LIMIT, ef_search=ef, terms=sorted(query.terms)
+    )
+    return {int(row["external_id"]) for row in rows}, time.perf_counter() - started
 
 
-async def exact(db: Database, vector: list[float], user: str | None) -> set[str]:
-    async with db.transaction() as conn:
-        await conn.execute("SET LOCAL enable_indexscan = off")
-        rows = await conn.execute(
-            "SELECT entry_id FROM journal.embeddings WHERE %(user)s::text IS NULL OR user_id = %(user)s "
-            "ORDER BY vector::vector(256) <=> %(vector)s::vector(256) LIMIT %(limit)s",
-            {"user": user, "vector": str(vector), "limit": LIMIT},
-        )
-        return {str(row["entry_id"]) for row in await rows.fetchall()}
+def best(texts: Sequence[tuple[int, Text]], query: Text) -> set[int]:
+    """The numbers of the best entries by the score of `journal.search` over all of them."""
+    asked = [term for term in query.terms if not term.startswith("#")]
+    holds = np.asarray([[term in text.terms for term in asked] for _, text in texts], dtype=np.float32)
+    weights = np.log(1 + len(texts) / (0.5 + holds.sum(axis=0)))
+    cosines = np.stack([text.vector for _, text in texts]) @ query.vector
+    scores = 10 * cosines + 3 * (holds @ weights) / weights.sum()
+    return {texts[place][0] for place in np.argsort(-scores)[:LIMIT]}
 
 
-async def measure(db: Database, queries: int, user: str | None) -> dict[str, Any]:
-    vectors = [vector.tolist() for vector in embedder.embed(texts(queries, seed=2))]
-    truth = [await exact(db, vector, user) for vector in vectors]
+async def measure(
+    db: Database, texts: Sequence[tuple[int, Text]], asked: Sequence[Text], user: str | None
+) -> dict[str, Any]:
+    truth = [best(texts, query) for query in asked]
     found: dict[str, Any] = {}
-    for ef in EF:
-        answers = [await search(db, vector, user, ef) for vector in vectors]
+    for ef in EF if user is None else (EF[2],):
+        answers = [await search(db, query, user, ef) for query in asked]
         recall = fmean(len(ids & true) / len(true) for (ids, _), true in zip(answers, truth, strict=True))
         seconds = quantiles([took for _, took in answers], n=100)
         found[f"ef_search {ef}"] = {
@@ -101,17 +127,21 @@ async def measure(db: Database, queries: int, user: str | None) -> dict[str, Any
     return found
 
 
-async def run(entries: int, queries: int, users: int) -> dict[str, Any]:
+async def run(count: int, queries: int, users: int) -> dict[str, Any]:
+    pool = sentences()
+    texts = list(enumerate(entries(pool, count), start=1))
+    asked = random.Random(2).sample(pool, min(queries, len(pool)))
+    mine = [(number, text) for number, text in texts if number % users == 1]
     with tempfile.TemporaryDirectory() as folder:
         async with await Database.open(data_dir=Path(folder)) as db:
-            built = await fill(db, entries, users)
+            built = await fill(db, [text for _, text in texts], users)
             return {
-                "entries": entries,
-                "dimensions": 256,
+                "entries": count,
+                "dimensions": SIZE,
                 "limit": LIMIT,
                 "build_seconds": round(built, 1),
-                "all users": await measure(db, queries, None),
-                f"one of {users} users": await measure(db, queries, "user1"),
+                "all users": await measure(db, texts, asked, None),
+                f"one of {users} users": await measure(db, mine, asked, "user1"),
             }
 
 
