@@ -184,6 +184,7 @@ def test_a_lost_connection_is_shown_and_heals(open_as: Open) -> None:
     expect(page.get_by_role("heading", name="Overview")).to_be_visible()
 
 
+@pytest.mark.timeout(400)  # it opens every page in a browser
 def test_every_page_loads_from_here_alone_without_an_error_and_serves_people_who_need_aids(
     stage: Stage, open_as: Open, axe: str
 ) -> None:
