@@ -1,4 +1,4 @@
-"""A program that leaves its database open ends all the same, even while its pool still connects."""
+"""Programs that end: with an open database while its pool connects, and on an empty database."""
 
 from __future__ import annotations
 
@@ -74,3 +74,10 @@ async def test_a_program_ends_while_its_pool_connects(kind: str, slow_url: str) 
     assert program.returncode == 0, errors
     assert b"Traceback" not in errors
     assert b"error connecting" not in errors
+
+
+async def test_a_program_on_an_empty_database_says_what_to_run(empty_database_url: str) -> None:
+    command = (sys.executable, "-c", DECLARED + PROGRAMS["async"], empty_database_url)
+    program = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
+    _, errors = await program.communicate()
+    assert errors.decode().splitlines()[-1] == "hint: run `shiftboss db migrate`"

@@ -318,9 +318,11 @@ async def _require_current_on(conn: Connection) -> None:
         return
     found = await conn.execute("SELECT to_regclass('shiftboss.migrations') IS NULL AS empty")
     empty = (await found.fetchone() or {}).get("empty")
-    raise MigrationError(
+    error = MigrationError(
         "the database has no Shiftboss schema yet"
         if empty
         else "the database schema does not match this version of Shiftboss",
         hint="run `shiftboss db migrate`",
     )
+    error.add_note(f"hint: {error.hint}")  # a script shows the traceback, not the hint
+    raise error
