@@ -24,6 +24,7 @@ from shiftboss.extensions.ai import AI, Embeddings, Need, answers
 from shiftboss.extensions.ai.admission import Admissions, FleetAdmissions, ProcessAdmissions
 from shiftboss.extensions.ai.ask import inquiry
 from shiftboss.extensions.ai.cache import Cache
+from shiftboss.extensions.ai.configure import Builder
 from shiftboss.extensions.ai.guard import Guarded
 from shiftboss.extensions.ai.prompts import Prompts
 from shiftboss.extensions.ai.protocol import Capability, Chat, Cost, Latency, Origin, Reply, Usage
@@ -65,7 +66,11 @@ class Instant:
         yield await self.complete(chat)
 
     async def embed(
-        self, texts: Sequence[str], model: str | None = None, origin: Origin | None = None
+        self,
+        texts: Sequence[str],
+        model: str | None = None,
+        origin: Origin | None = None,
+        dimensions: int | None = None,
     ) -> Embeddings:
         raise NotImplementedError
 
@@ -76,7 +81,8 @@ class Instant:
 def engine(gate: Admissions, store: AIEngine | RedisStore | None) -> AI:
     settings, tally = AISettings(), UsageBuffer()
     router = Router([Guarded(Instant(), gate, settings.retry, 60, Recorder(settings.record))])
-    return AI(settings, router, Cache(store, settings.cache, tally), tally)
+    builder = Builder(settings, {}, tally, None, None)
+    return AI(settings, router, builder, Cache(store, settings.cache, tally), tally)
 
 
 def request(n: int) -> dict[str, Any]:
@@ -116,12 +122,13 @@ async def run(calls: int, url: str | None) -> dict[str, Any]:
     figures["local_analysis"] = await measure(lambda n: local.complete(chat(n)), min(calls, 500))
     with tempfile.TemporaryDirectory() as folder:
         async with await Database.open(url, data_dir=Path(folder) / "pg") as db:
-            await db.ai.ai_configure(
+            ai = db.family(AIEngine)
+            await ai.ai_configure(
                 "openai", model="instant", requests_per_minute=None, tokens_per_minute=None,
                 daily_budget=None, failure_limit=5, recovery=30,
             )  # fmt: skip
-            settler = Settler(db.ai, Path(folder) / "ai")
-            await with_database(figures, db, FleetAdmissions("openai", db.ai, settler, 60), alone, calls)
+            settler = Settler(ai, Path(folder) / "ai")
+            await with_database(figures, db, FleetAdmissions("openai", ai, settler, 60), alone, calls)
             await settler.close()
         with ValkeyServer(port=0, unix_socket_path=Path(folder) / "valkey") as server:
             store = RedisStore(f"unix://{server.unix_socket_path}")
@@ -135,7 +142,7 @@ async def run(calls: int, url: str | None) -> dict[str, Any]:
 async def with_database(
     figures: dict[str, Any], db: Database, fleet: Admissions, alone: Admissions, calls: int
 ) -> None:
-    cached = engine(alone, db.ai)
+    cached = engine(alone, db.family(AIEngine))
     await cached.complete(**request(0))
     figures["hit_postgres"] = await measure(lambda n: cached.complete(**request(0)), calls)
     figures["miss_and_put_postgres"] = await measure(
