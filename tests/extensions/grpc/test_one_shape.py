@@ -43,7 +43,8 @@ async def test_whatever_gives_out_tasks_gives_that_type(db: Database) -> None:
         "SELECT proname FROM pg_proc WHERE prorettype = 'shiftboss.claimed_task'::regtype"
         " OR 'shiftboss.claimed_task'::regtype = ANY (proallargtypes)"
     )
-    assert {row["proname"] for row in rows} == {"as_claimed", "take", "claim", "assign", "assign_each"}
+    known = {"as_claimed", "take", "claim", "claim_aged", "assign", "assign_each"}
+    assert {row["proname"] for row in rows} == known
 
 
 PLAIN = """

@@ -103,7 +103,9 @@ def test_the_keyboard_walks_selects_retries_searches_and_helps(
     page.keyboard.press("?")
     expect(page.get_by_role("dialog", name="Keyboard shortcuts")).to_be_visible()
     page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog", name="Keyboard shortcuts")).to_be_hidden()
     page.keyboard.press("j")
+    expect(rows.first).to_have_attribute("aria-selected", "true")
     page.keyboard.press("Enter")
     page.wait_for_url(re.compile(r"/tasks/[0-9a-f-]{36}"))
 

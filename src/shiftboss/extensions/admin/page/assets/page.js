@@ -285,7 +285,8 @@
   document.addEventListener("keydown", (event) => {
     if (event.key === "Escape") document.body.classList.remove("menu");
     if (event.ctrlKey || event.metaKey || event.altKey || $("dialog[open]")) return;
-    if (event.target.closest("input, select, textarea, button, a, summary")) return;
+    const closing = event.target.closest("dialog"); // it keeps the focus for a moment after it was closed
+    if (!closing && event.target.closest("input, select, textarea, button, a, summary")) return;
     const action = KEYS[event.key];
     if (!action) return;
     event.preventDefault();
