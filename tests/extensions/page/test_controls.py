@@ -110,6 +110,28 @@ def test_the_keyboard_walks_selects_retries_searches_and_helps(
     page.wait_for_url(re.compile(r"/tasks/[0-9a-f-]{36}"))
 
 
+def test_a_search_keeps_filters_that_the_form_does_not_offer(open_as: Open) -> None:
+    page = open_as("viewer", "/tasks?queue=nowhere&task_type=nothing")
+    page.keyboard.press("/")
+    page.keyboard.type("image")
+    page.keyboard.press("Enter")
+    page.wait_for_url(re.compile("text=image"))
+    expect(page.locator(".chip")).to_contain_text(["type nothing", "queue nowhere", "text image"])
+
+
+def test_letters_work_while_a_button_has_the_focus(open_as: Open, waiting: Waiting) -> None:
+    waiting("focus")
+    page = open_as("operator", "/tasks?queue=focus")
+    row = page.locator("[aria-label=Tasks] tbody tr").first
+    page.get_by_role("button", name="Cancel all unfinished").focus()
+    page.keyboard.press("j")
+    expect(row).to_have_attribute("aria-selected", "true")
+    page.keyboard.press("x")
+    page.keyboard.press("j")
+    expect(row.get_by_role("checkbox")).to_be_checked()
+    expect(page.get_by_role("button", name="Cancel selected")).to_be_visible()
+
+
 def test_a_new_task_appears_in_the_open_list(stage: Stage, open_as: Open, waiting: Waiting) -> None:
     page = open_as("viewer", "/tasks?queue=tail")
     expect(page.get_by_text("No matching tasks")).to_be_visible()

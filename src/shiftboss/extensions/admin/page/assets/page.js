@@ -285,8 +285,9 @@
   document.addEventListener("keydown", (event) => {
     if (event.key === "Escape") document.body.classList.remove("menu");
     if (event.ctrlKey || event.metaKey || event.altKey || $("dialog[open]")) return;
-    const closing = event.target.closest("dialog"); // it keeps the focus for a moment after it was closed
-    if (!closing && event.target.closest("input, select, textarea, button, a, summary")) return;
+    // A control that was used keeps the focus, so letters must work there too; Enter presses it.
+    if (event.target.closest("input:not([type=checkbox]), select, textarea")) return;
+    if (event.key === "Enter" && event.target.closest("button, a, summary")) return;
     const action = KEYS[event.key];
     if (!action) return;
     event.preventDefault();
