@@ -261,6 +261,15 @@ def test_statistics_of_an_emptied_table_mislead_nobody(emptied: Connection, call
     )  # a scan per task would take some hundred times BATCH
 
 
+def assert_alike_in_company(conn: Connection, calls: tuple[str, ...], company: int) -> None:
+    """The calls touch as many pages while another worker runs this many tasks."""
+    alone = {call: min(cost(conn, call) for _ in range(2))[0] for call in calls}
+    conn.execute("SELECT FROM shiftboss.claim('other', %s)", [company])
+    for call in calls:
+        pages = min(cost(conn, call) for _ in range(2))[0]
+        assert pages <= alone[call] * 1.5 + 100, f"{call} touched {alone[call]} pages, and {pages} in company"
+
+
 def test_what_others_run_is_not_looked_at(database_url: str) -> None:
     """Nobody worked when the statistics were taken; then one worker runs ten tasks, and another nearly all the rest."""
     calls = ("complete", "fail", "defer", "progress", "extend")
@@ -269,13 +278,7 @@ def test_what_others_run_is_not_looked_at(database_url: str) -> None:
         conn.execute(SEED, {"queued": SMALL})
         conn.execute("ANALYZE public.tasks")
         conn.execute("SELECT FROM shiftboss.claim('w', 10)")
-        alone = {call: min(cost(conn, call) for _ in range(2))[0] for call in calls}
-        conn.execute("SELECT FROM shiftboss.claim('other', %s)", [SMALL - 100])
-        for call in calls:
-            pages = min(cost(conn, call) for _ in range(2))[0]
-            assert pages <= alone[call] * 1.5 + 100, (
-                f"{call} touched {alone[call]} pages, and {pages} in company"
-            )
+        assert_alike_in_company(conn, calls, SMALL - 100)
 
 
 def test_limits_per_key_do_not_look_at_what_others_run(database_url: str) -> None:
@@ -288,13 +291,7 @@ def test_limits_per_key_do_not_look_at_what_others_run(database_url: str) -> Non
         conn.execute("SELECT shiftboss.set_limit('task_type', 't', NULL, 1)")
         conn.execute("VACUUM (ANALYZE) public.tasks")
         conn.execute("SELECT FROM shiftboss.claim('w', 500)")
-        alone = {call: min(cost(conn, call) for _ in range(2))[0] for call in calls}
-        conn.execute("SELECT FROM shiftboss.claim('other', %s)", [SMALL - 1000])
-        for call in calls:
-            pages = min(cost(conn, call) for _ in range(2))[0]
-            assert pages <= alone[call] * 1.5 + 100, (
-                f"{call} touched {alone[call]} pages, and {pages} in company"
-            )
+        assert_alike_in_company(conn, calls, SMALL - 1000)
 
 
 @pytest.mark.parametrize("call", CALLS)

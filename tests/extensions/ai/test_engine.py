@@ -204,8 +204,9 @@ async def test_a_template_of_ones_own(
     first, second = server.bodies()
     assert first["messages"][0] == {"role": "system", "content": "You are a calm editor."}
     assert [m["role"] for m in second["messages"]] == ["user"], "no system prompt but the template's own"
-    kept = {call["template_version"] for call in await db.ai.calls()}
-    assert kept == {newest.template_version, older.template_version}
+    calls = await db.ai.calls()
+    assert {call["template_version"] for call in calls} == {newest.template_version, older.template_version}
+    assert {call["task_type"] for call in calls} == {"summary"}, "a limit of the type applies to each version"
 
 
 async def test_the_variables_of_a_template_are_checked(make_settings: Any, prompts: Path) -> None:
@@ -333,8 +334,7 @@ async def test_a_call_can_be_looked_up(db: Database, server: ProtocolServer, mak
     assert (call["key"], call["cached"], call["prompt_tokens"]) == ("user-7", False, 1000)
     assert call["latency_ms"] > 0
     await db.execute("UPDATE shiftboss.ai_call_texts SET expires_at = clock_timestamp() - interval '1 s'")
-    await db.ai.ai_prune()
-    later = await db.ai.call(answer.call_id)
+    later = await db.ai.call(answer.call_id)  # expired texts are not shown, even before they are pruned
     assert later is not None
     assert (later["prompt"], later["prompt_tokens"]) == (None, 1000), "the call outlives its texts"
 

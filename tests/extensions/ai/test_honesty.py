@@ -55,6 +55,21 @@ def test_a_secret_is_known_by_its_value() -> None:
     assert redact("cut off: pass/wor") == "cut off: [secret]"
 
 
+async def test_a_quoted_text_is_redacted_like_the_prompt(
+    db: Database, proxy: FaultProxy, make_settings: Any
+) -> None:
+    proxy.fault, proxy.status = "canned", "400 Bad Request"
+    proxy.canned = json.dumps({"error": {"message": "invalid content near: card 4242-4242"}}).encode()
+    settings = make_settings("openai", url=proxy.url)
+    record = settings.record.model_copy(update={"redact": [r"\d{4}-\d{4}"]})
+    async with await AI.open(settings.model_copy(update={"record": record}), db) as ai:
+        with pytest.raises(Exhausted):
+            await ai.complete("card 4242-4242", cache=False)
+    errors = [row["error"] for row in await db.fetch("SELECT error FROM shiftboss.ai_calls")]
+    assert errors
+    assert all("card [redacted]" in error for error in errors)
+
+
 async def test_the_order_of_the_settings_is_the_fallback_order(
     server: ProtocolServer, make_settings: Any
 ) -> None:

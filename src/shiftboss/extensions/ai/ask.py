@@ -110,9 +110,8 @@ def inquiry(prompt: str | None, schema: type[BaseModel] | None, ask: Ask, prompt
     if sum(part is not None for part in (prompt, ask.get("messages"), template)) != 1:
         raise UsageError("give exactly one of a prompt, messages or a template")
     variables = {name: _clean(value) for name, value in (ask.get("variables") or {}).items()}
-    origin = Origin(
-        ask.get("task_type") or template or PLAIN, ask.get("task_id"), ask.get("tenant"), ask.get("key")
-    )
+    kind = ask.get("task_type") or (template or PLAIN).partition("@")[0]  # limits apply to all versions
+    origin = Origin(kind, ask.get("task_id"), ask.get("tenant"), ask.get("key"))
     if template is not None:
         found = prompts.get(template)
         messages = found.messages(variables)

@@ -243,6 +243,7 @@ class Guarded:
         said = error.answer if isinstance(error, Malformed) else ""
         return Outcome(
             status, time.perf_counter() - started, call.estimate if error.usage is None else error.usage,
-            error=str(error), retry_after=error.seconds if isinstance(error, Held) else None, prompt=prompt,
+            error=self._recorder.masked(str(error)), prompt=prompt,
+            retry_after=error.seconds if isinstance(error, Held) else None,
             answer=self._recorder.answer(Reply(said, call.model)) if said and prompt is not None else None,
         )  # fmt: skip

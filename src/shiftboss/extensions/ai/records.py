@@ -45,7 +45,7 @@ class Recorder:
     def _redacted(self, value: Any) -> Any:
         match value:
             case str():
-                return self._masked(value)
+                return self._short(self.masked(value))  # mask first: a part of a secret is not recognised
             case list() | tuple():
                 return [self._redacted(item) for item in value]
             case dict():
@@ -53,10 +53,13 @@ class Recorder:
             case _:
                 return value
 
-    def _masked(self, text: str) -> str:
-        # Mask before cutting: a part of a secret would not be recognised.
+    def masked(self, text: str) -> str:
+        """Return the text without secrets and without matches of `ai.record.redact`."""
         text = redact(storable(text))
         for pattern in self._patterns:
             text = pattern.sub(MASK, text)
+        return text
+
+    def _short(self, text: str) -> str:
         longest = self._settings.longest
         return text if len(text) <= longest else f"{text[:longest]}… ({len(text)} characters)"

@@ -80,4 +80,4 @@ SELECT c.call_id, c.started_at, c.finished_at, c.provider, c.model, c.kind, c.ta
        c.template, c.template_version, c.outcome, c.finish_reason, c.outcome IS NOT DISTINCT FROM 'cached' AS cached,
        c.prompt_tokens, c.completion_tokens, c.cost, c.latency_ms, c.error, t.prompt, t.answer
 FROM shiftboss.ai_calls c
-LEFT JOIN shiftboss.ai_call_texts t ON t.call_id = c.call_id;
+LEFT JOIN shiftboss.ai_call_texts t ON t.call_id = c.call_id AND t.expires_at > shiftboss.now();
