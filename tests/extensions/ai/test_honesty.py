@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import traceback
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from shiftboss.db import Database
 from shiftboss.extensions.ai import AI, Need, answers
 from shiftboss.extensions.ai.errors import Exhausted
-from shiftboss.extensions.ai.secrets import redact, remember_secret
+from shiftboss.extensions.ai.secrets import redact, remember_secret, unquoted
 from shiftboss.extensions.ai.settings import AISettings, OpenAISettings
 from shiftboss.extensions.journal.parsing import parse
 from shiftboss.extensions.journal.pipeline import Pipeline
@@ -59,7 +60,7 @@ async def test_a_quoted_text_is_redacted_like_the_prompt(
     db: Database, proxy: FaultProxy, make_settings: Any
 ) -> None:
     proxy.fault, proxy.status = "canned", "400 Bad Request"
-    proxy.canned = json.dumps({"error": {"message": "invalid content near: card 4242-4242"}}).encode()
+    proxy.canned = json.dumps({"error": {"message": "our card 1111-2222 cannot pay 4242-4242"}}).encode()
     settings = make_settings("openai", url=proxy.url)
     record = settings.record.model_copy(update={"redact": [r"\d{4}-\d{4}"]})
     async with await AI.open(settings.model_copy(update={"record": record}), db) as ai:
@@ -67,7 +68,37 @@ async def test_a_quoted_text_is_redacted_like_the_prompt(
             await ai.complete("card 4242-4242", cache=False)
     errors = [row["error"] for row in await db.fetch("SELECT error FROM shiftboss.ai_calls")]
     assert errors
-    assert all("card [redacted]" in error for error in errors)
+    assert all("our card [redacted] cannot pay [request text]" in error for error in errors)
+
+
+@pytest.mark.parametrize(
+    ("said", "left"),
+    [
+        ("max_tokens is too large: 99999", "max_tokens is too large: 99999"),
+        ("content was 'Met Zebulon in Zanz…'", "content was '[request text]…'"),
+        ("no person called Zebulon is known", "no person called [request text] is known"),
+        (r'bad: "met zebulon in\nZanzibar, se\u00f1or"', 'bad: "[request text]"'),
+        ("unexpected 'told'", "unexpected '[request text]'"),
+        ("call +49 151 2345 is not allowed", "call +49 [request text] is not allowed"),
+        ("The model is not available", "The model is not available"),
+    ],
+)
+def test_what_a_server_quotes_of_the_request_is_masked(said: str, left: str) -> None:
+    asked = "The model met Zebulon in Zanzibar, señor, and told him to ring +49 151 2345."
+    assert unquoted(said, asked) == left
+
+
+async def test_a_stream_and_vectors_mask_the_request_as_well(
+    db: Database, proxy: FaultProxy, make_settings: Any
+) -> None:
+    proxy.fault, proxy.status = "canned", "400 Bad Request"
+    proxy.canned = json.dumps({"error": {"message": "cannot use: Met Zebulon in Zanzibar"}}).encode()
+    settings = make_settings("openai", url=proxy.url).model_copy(update={"embedding_provider": "openai"})
+    async with await AI.open(settings, db) as ai:
+        with pytest.raises(Exhausted, match=r"cannot use: \[request text\]$"):
+            [piece async for piece in ai.stream("Met Zebulon in Zanzibar")]
+        with pytest.raises(Exhausted, match=r"cannot use: \[request text\]$"):
+            await ai.embed(["Met Zebulon in Zanzibar"])
 
 
 async def test_the_order_of_the_settings_is_the_fallback_order(
@@ -122,7 +153,7 @@ async def test_a_parse_that_changes_the_text_is_refused(
     assert (answer.provider, answer.value.processed_data.text) == ("local", ENTRY)
     refused = await db.fetch("SELECT outcome, error FROM shiftboss.ai_calls WHERE NOT free ORDER BY id")
     assert [call["outcome"] for call in refused] == ["malformed", "malformed"]
-    assert "in the input" in refused[0]["error"]
+    assert re.search(r"(adds|drops) \d+ words that are (not )?in the input$", refused[0]["error"])
 
 
 async def test_the_writers_text_is_what_gets_analysed(

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 NEUTRAL_BAND = 0.08  # scores closer to 0 are neutral
 SHARE_TOLERANCE = 0.05  # shares whose sum is closer to 1 are not normalised
-SHOWN_WORDS = 5  # in an error message
 
 Unit = Annotated[float, Field(ge=0, le=1)]
 Signed = Annotated[float, Field(ge=-1, le=1)]
@@ -208,16 +207,14 @@ class StructuredEntry(Shape):
         written = Counter(words_of(original))
         invented = Counter(words_of(self.text)) - written
         invented += Counter(word for value in _leaves(self.fields) for word in words_of(value)) - written
-        if invented:
-            raise ValueError(
-                f"adds words that are not in the input: {', '.join(list(invented)[:SHOWN_WORDS])}"
-            )
+        if invented:  # count the words: the error is stored, and must not quote the entry
+            raise ValueError(f"adds {invented.total()} words that are not in the input")
         named = Counter(word for value in _leaves(found["fields"]) for word in words_of(value))
         named += Counter(word for name in found["fields"] for word in words_of(name.replace("_", " ")))
         named += Counter(word for tag in found["tags"] for word in words_of(tag))
         dropped = Counter(words_of(found["text"])) - Counter(words_of(self.text)) - named
         if self.text.strip() and dropped:
-            raise ValueError(f"drops words that are in the input: {', '.join(list(dropped)[:SHOWN_WORDS])}")
+            raise ValueError(f"drops {dropped.total()} words that are in the input")
 
 
 def _leaves(value: Any) -> list[str]:
@@ -275,6 +272,6 @@ class Classification(Analysis):
         if labels:
             choice = self.processed_data
             if choice.label not in labels:
-                raise ValueError(f"{choice.label!r} is not one of the labels")
+                raise ValueError("the label is not one of the given labels")
             choice.alternatives = [other for other in choice.alternatives if other.theme in labels]
         return self

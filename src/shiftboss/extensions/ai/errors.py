@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shiftboss.extensions.ai.protocol import Usage
-from shiftboss.extensions.ai.secrets import redact
+from shiftboss.extensions.ai.secrets import redact, unquoted
 from shiftboss.model.errors import Defer, ShiftbossError
 from shiftboss.model.task import storable
 
@@ -22,17 +22,30 @@ class ProviderError(ShiftbossError):
 
     `usage` is what the provider billed nevertheless; None means unknown, and the estimate counts.
     `of_request` says that the request caused the error: repeating it fails again, other requests may succeed.
+    `detail` is text of the server, the SDK or a validator, which may quote the request.
     """
 
     of_request = False
 
     def __init__(
-        self, provider: str, message: str, *, hint: str | None = None, usage: Usage | None = None
-    ) -> None:
+        self, provider: str, message: str, *, detail: str = "", hint: str | None = None,
+        usage: Usage | None = None,
+    ) -> None:  # fmt: skip
         # Redact before cutting: a part of a key must not remain.
-        super().__init__(f"{provider}: {redact(storable(message))[:MAX_LENGTH]}", hint=hint)
+        self._prefix = f"{provider}: {redact(storable(message))[:MAX_LENGTH]}"
+        self._detail = redact(storable(detail))[:MAX_LENGTH]
+        super().__init__(self._joined(), hint=hint)
         self.provider = provider
         self.usage: Usage | None = usage or Usage()
+
+    def conceal(self, request: str) -> None:
+        """Mask what the detail quotes from the request. Errors are stored and logged."""
+        self._detail = unquoted(self._detail, request)
+        self.message = self._joined()
+        self.args = (self.message,)
+
+    def _joined(self) -> str:
+        return f"{self._prefix}: {self._detail}" if self._detail else self._prefix
 
 
 class Unavailable(ProviderError):
@@ -41,8 +54,8 @@ class Unavailable(ProviderError):
     `billed` says that the server received the request, so it may bill an answer that never arrived.
     """
 
-    def __init__(self, provider: str, message: str, *, billed: bool = False) -> None:
-        super().__init__(provider, message)
+    def __init__(self, provider: str, message: str, *, detail: str = "", billed: bool = False) -> None:
+        super().__init__(provider, message, detail=detail)
         if billed:
             self.usage = None
 
@@ -79,7 +92,7 @@ class Malformed(ProviderError):
     of_request = True
 
     def __init__(self, provider: str, error: str, answer: str, usage: Usage | None = None) -> None:
-        super().__init__(provider, f"malformed answer: {error}", usage=usage)
+        super().__init__(provider, "malformed answer", detail=error, usage=usage)
         self.error = error
         self.answer = answer
 

@@ -78,7 +78,11 @@ class Guarded:
 
     async def _complete(self, chat: Chat) -> Reply:
         async def ask() -> Reply:
-            return validated(chat, await self._provider.complete(chat))
+            try:
+                return validated(chat, await self._provider.complete(chat))
+            except ProviderError as error:
+                error.conceal(chat.own_text)
+                raise
 
         prompt = self._recorder.prompt(chat)
         return await self._try(lambda: self._call(chat), ask, prompt)
@@ -113,6 +117,7 @@ class Guarded:
                         text += piece
                     yield piece
         except ProviderError as error:
+            error.conceal(chat.own_text)
             outcome = self._failure(ticket.call, error, started, prompt)
             raise
         finally:
@@ -152,8 +157,10 @@ class Guarded:
                 made = await self._provider.embed(texts, model, None, dimensions)
                 if len(made) != len(texts):
                     raise Malformed(self.name, f"{len(made)} vectors for {len(texts)} texts", "", made.usage)
-            except Malformed as error:
-                error.of_request = False  # an unreadable response is the fault of the server or a proxy
+            except ProviderError as error:
+                error.conceal("\n".join(texts))
+                if isinstance(error, Malformed):
+                    error.of_request = False  # an unreadable response is the fault of the server or a proxy
                 raise
             return made
 

@@ -97,9 +97,14 @@ class Chat:
         return str(self.variables.get("content", ""))
 
     @property
+    def own_text(self) -> str:
+        """What the user wrote, as JSON: the variables of a template, or else the messages."""
+        return _json(self.variables or self.messages)
+
+    @property
     def prompt_tokens(self) -> int:
-        extra = orjson.dumps([tool.document for tool in self.tools]).decode() if self.tools else ""
-        asked = estimate_tokens(orjson.dumps(self.messages, default=str).decode() + extra)
+        extra = _json([tool.document for tool in self.tools]) if self.tools else ""
+        asked = estimate_tokens(_json(self.messages) + extra)
         return asked + (_schema_tokens(self.schema) if self.schema is not None else 0)
 
     def correction(self, answer: str, request: str) -> Chat:
@@ -273,7 +278,11 @@ class Provider(Protocol):
 
 @cache
 def _schema_tokens(schema: type[BaseModel]) -> int:
-    return estimate_tokens(orjson.dumps(schema.model_json_schema()).decode())
+    return estimate_tokens(_json(schema.model_json_schema()))
+
+
+def _json(value: Any) -> str:
+    return orjson.dumps(value, default=str).decode()
 
 
 def estimate_tokens(text: str) -> int:

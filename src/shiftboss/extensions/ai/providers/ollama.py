@@ -144,13 +144,15 @@ class OllamaProvider:
             case ollama.ResponseError() if error.status_code < 0 or error.status_code >= 500:
                 return Unavailable(self.name, f"server error ({error.status_code})")
             case ollama.ResponseError():
-                return Unsuitable(self.name, f"request rejected: {error}")
+                return Unsuitable(
+                    self.name, f"request rejected ({error.status_code})", detail=str(error.error)
+                )
             case httpx.TimeoutException():
                 return Unavailable(self.name, "timed out", billed=not isinstance(error, UNSENT))
             case httpx.HTTPError() | ConnectionError():
                 # The SDK raises ConnectionError if httpx cannot connect.
                 billed = not isinstance(error, (*UNSENT, ConnectionError))
-                return Unavailable(self.name, f"connection failed: {error}", billed=billed)
+                return Unavailable(self.name, "connection failed", detail=str(error), billed=billed)
             case _:
                 return Malformed(self.name, f"unreadable answer: {error}", "")
 

@@ -262,9 +262,9 @@ def translate(name: str, error: Exception) -> ProviderError:
             return Unavailable(name, "timed out", billed=not isinstance(error.__cause__, UNSENT))
         case openai.APIConnectionError():
             billed = not isinstance(error.__cause__, UNSENT)
-            return Unavailable(name, f"connection failed: {error.__cause__ or error}", billed=billed)
+            return Unavailable(name, "connection failed", detail=str(error.__cause__ or error), billed=billed)
         case _ if isinstance(error, BROKEN):  # while streaming
-            return Unavailable(name, f"connection broken: {error}", billed=True)
+            return Unavailable(name, "connection broken", detail=str(error), billed=True)
         case openai.RateLimitError() if error.code == "insufficient_quota":
             return Held(name, "the vendor's quota is spent", QUOTA_HOLD)
         case openai.RateLimitError():
@@ -282,9 +282,15 @@ def translate(name: str, error: Exception) -> ProviderError:
         case openai.APIStatusError() if error.code == "content_filter":
             return Declined(name, "the content filter rejected the request")
         case openai.APIStatusError():
-            return Unsuitable(name, f"request rejected ({error.status_code}): {error.message}")
+            return Unsuitable(name, f"request rejected ({error.status_code})", detail=_reason(error))
         case _:
             return Malformed(name, f"unreadable answer: {error}", "")
+
+
+def _reason(error: openai.APIStatusError) -> str:
+    """Return the code and the message of a rejection, without the rest of the body."""
+    message = error.body.get("message") if isinstance(error.body, dict) else None
+    return ": ".join(str(part) for part in (error.code, message or error.message) if part)
 
 
 def retry_after(headers: Any) -> float:

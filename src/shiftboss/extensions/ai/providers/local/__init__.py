@@ -78,7 +78,7 @@ class LocalProvider:
             # numpy and the tokenizer let go of the GIL; the loop must keep beating meanwhile
             payload = await _in_thread(analyser, Text(chat.content), chat.variables)
         except ValueError as error:
-            raise Unsuitable(self.name, str(error)) from error
+            raise Unsuitable(self.name, "cannot analyse this text", detail=str(error)) from None
         self.latency.observe(time.perf_counter() - started)
         usage = Usage(prompt_tokens=estimate_tokens(chat.content))
         return Reply(payload, self.model, usage, self.name)

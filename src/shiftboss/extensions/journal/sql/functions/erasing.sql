@@ -4,14 +4,15 @@
 
 -- Delete the insights, user results and context that used a deleted entry, and entities that no entry mentions any more. The AI
 -- engine's cached answers and recorded prompts do not say whose text they contain, so those of all journal analyses are deleted.
--- Steps and results of the tasks that analysed the entry are deleted too. Entries that lose context become unprocessed, and the
--- next run computes the insights of their user again.
+-- Steps, results, errors and logs of the tasks that analysed the entry are deleted too: an error may quote the text. Entries that
+-- lose context become unprocessed, and the next run computes the insights of their user again.
 CREATE OR REPLACE FUNCTION journal.entries_deleted() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_types text[] := ARRAY['raw_data_parsing', 'content_extraction', 'sentiment_analysis', 'theme_identification',
                             'emotion_detection', 'activity_recognition', 'insight_generation', 'embedding',
                             'embedding_generation'];
+    v_tasks uuid[];
 BEGIN
     IF NOT EXISTS (SELECT FROM gone) THEN
         RETURN NULL;
@@ -39,15 +40,22 @@ BEGIN
     DELETE FROM shiftboss.ai_cache c WHERE c.task_type = ANY (v_types);
     DELETE FROM shiftboss.ai_call_texts t USING shiftboss.ai_calls c
     WHERE c.call_id = t.call_id AND (c.template = ANY (v_types) OR c.task_type = ANY (v_types));
-    WITH about AS MATERIALIZED (
+    UPDATE shiftboss.ai_providers p SET last_error = NULL WHERE p.last_error IN (SELECT c.error FROM shiftboss.ai_calls c
+        WHERE c.error IS NOT NULL AND (c.template = ANY (v_types) OR c.task_type = ANY (v_types)));
+    UPDATE shiftboss.ai_calls c SET error = NULL
+    WHERE c.error IS NOT NULL AND (c.template = ANY (v_types) OR c.task_type = ANY (v_types));
+    v_tasks := ARRAY(
         SELECT t.id FROM public.tasks t
         WHERE (t.task_type LIKE 'journal.%' OR t.task_type = ANY (v_types))
           AND (t.params ->> 'entry_id' IN (SELECT g.id::text FROM gone g) OR t.params ->> 'item' IN (SELECT g.id::text FROM gone g)
-               OR t.params ->> 'user_id' IN (SELECT g.user_id FROM gone g))
-    ), steps AS (
-        DELETE FROM shiftboss.steps s USING about a WHERE s.task_id = a.id
-    )
-    UPDATE public.tasks t SET result_data = NULL FROM about a WHERE t.id = a.id AND t.result_data IS NOT NULL;
+               OR t.params ->> 'user_id' IN (SELECT g.user_id FROM gone g)));
+    DELETE FROM shiftboss.steps s WHERE s.task_id = ANY (v_tasks);
+    DELETE FROM shiftboss.task_logs l WHERE l.task_id = ANY (v_tasks);
+    UPDATE shiftboss.error_groups x SET message = NULL WHERE x.task_id = ANY (v_tasks);
+    UPDATE shiftboss.error_tallies x SET error = NULL WHERE x.task_id = ANY (v_tasks);
+    UPDATE shiftboss.past_attempts a SET error = NULL WHERE a.task_id = ANY (v_tasks) AND a.error IS NOT NULL;
+    UPDATE public.tasks t SET result_data = NULL, error_message = NULL
+    WHERE t.id = ANY (v_tasks) AND (t.result_data IS NOT NULL OR t.error_message IS NOT NULL);
     RETURN NULL;
 END;
 $$;
