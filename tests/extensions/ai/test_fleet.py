@@ -18,7 +18,9 @@ from shiftboss.db import Connection, Database
 from shiftboss.extensions.ai import AI, Need, answers
 from shiftboss.extensions.ai.errors import Exhausted
 from shiftboss.extensions.ai.settings import AISettings, OpenAISettings
+from shiftboss.leader.duties import candidate
 from shiftboss.model.errors import Defer
+from shiftboss.model.settings import Settings
 
 from .asking import asked
 from .conftest import SENTIMENT, ProtocolServer
@@ -335,14 +337,21 @@ async def test_an_unknown_provider_is_a_clear_error(db: Database) -> None:
         )  # fmt: skip
 
 
-async def test_old_calls_go_as_new_ones_come(clock: Clock) -> None:
+async def test_an_idle_fleet_prunes_calls_and_their_texts(
+    clock: Clock, db: Database, eventually: Any
+) -> None:
     await clock.configure()
-    await clock.settle(await clock.admit(), "ok")
-    await clock.move(31 * 86_400)
-    for _ in range(100):
-        await clock.settle(await clock.admit(), "ok")
-    kept = await clock.one("SELECT count(*) AS calls FROM shiftboss.ai_calls WHERE provider = %s", ["p"])
-    assert kept["calls"] == 100
+    await clock.settle(await clock.admit(), "ok")  # at noon, long ago
+    await db.execute(
+        "INSERT INTO shiftboss.ai_call_texts SELECT gen_random_uuid(), '{}', NULL, shiftboss.now() "
+        "FROM generate_series(1, 2500)"
+    )
+    async with candidate(db, Settings()):
+        await eventually(lambda: _is_empty(db, "ai_call_texts", "ai_calls"))
+
+
+async def _is_empty(db: Database, *tables: str) -> bool:
+    return not [row for name in tables for row in await db.fetch(f"SELECT FROM shiftboss.{name} LIMIT 1")]
 
 
 async def test_a_wait_that_is_asked_for_outlasts_an_open_circuit(clock: Clock) -> None:

@@ -52,6 +52,7 @@ extension = Extension(
     stories=(f"{__name__}.story:STORY",),
     routes=(f"{__name__}.api:router",),
     rules=(f"{__name__}.rules:RULES",),
+    duties=(f"{__name__}.store:duties",),
     metrics=(f"{__name__}.metrics:calls",),
     alerts=(f"{__name__}.alerts:budgets",),
     findings=(f"{__name__}.findings:providers",),

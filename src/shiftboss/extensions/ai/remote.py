@@ -47,9 +47,6 @@ class RemoteEngine(AIEngine):
     async def ai_report(self, free: list[dict[str, Any]], cache: list[dict[str, Any]]) -> None:
         await self._ask("ai_report", free=free, cache=cache)
 
-    async def ai_prune(self) -> int:
-        return 0  # processes with a database connection prune
-
 
 async def answer(db: Database, arguments: dict[str, Any]) -> Any:
     """Execute a call of a `RemoteEngine` in its coordinator."""

@@ -10,8 +10,14 @@ from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
+from shiftboss.leader.election import Duty
+
 if TYPE_CHECKING:
     from shiftboss.db.database import Database, Row
+    from shiftboss.model.settings import Settings
+
+PRUNE_SECONDS = 60.0
+PRUNED_AT_ONCE = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +163,13 @@ class AIEngine:
         )
 
     async def ai_prune(self) -> int:
+        """Delete old calls, texts and cached answers, up to 1000 of each, and return how many."""
         row = await self._db.fetch_one("SELECT shiftboss.ai_prune() AS gone")
         return int(row["gone"]) if row else 0
+
+    async def prune_all(self) -> None:
+        while await self.ai_prune() >= PRUNED_AT_ONCE:
+            pass
 
     async def ai_provider_status(self) -> list[Row]:
         return await self._db.fetch("SELECT * FROM shiftboss.ai_provider_status ORDER BY provider")
@@ -175,6 +186,11 @@ class AIEngine:
 
     async def ai_cache_status(self) -> list[Row]:
         return await self._db.fetch("SELECT * FROM shiftboss.ai_cache_status ORDER BY task_type")
+
+
+def duties(db: Database, settings: Settings) -> list[Duty]:
+    """Return the duty of the leader: retention, also in a fleet that makes no calls."""
+    return [Duty("prune_ai", PRUNE_SECONDS, db.family(AIEngine).prune_all)]
 
 
 def _span(seconds: float | None) -> timedelta | None:

@@ -15,7 +15,6 @@ from shiftboss.model.errors import DatabaseError
 
 log = get_logger(__name__)
 FLUSH_SECONDS = 1.0
-PRUNE_EVERY = 60  # flushes
 MAX_RECORDS = 1000  # until the next flush; the oldest are dropped first
 
 
@@ -45,7 +44,6 @@ class UsageBuffer:
         self._free: dict[str, Free] = defaultdict(Free)
         self._cache: dict[str, CacheUse] = defaultdict(CacheUse)
         self._flusher: asyncio.Task[None] | None = None
-        self._flushes = 0
         self.total = CacheUse()
 
     def called(self, provider: str, tokens: int, seconds: float, error: str | None) -> None:
@@ -91,9 +89,6 @@ class UsageBuffer:
             )
             if records:
                 await self._shared.record_calls(records, self._keep_text)
-            self._flushes += 1
-            if self._flushes % PRUNE_EVERY == 0:
-                await self._shared.ai_prune()
         except DatabaseError as error:
             log.warning("cannot write AI usage counts", error=str(error))
 

@@ -133,10 +133,6 @@ BEGIN
         INSERT INTO shiftboss.ai_call_texts (call_id, prompt, answer, expires_at)
         VALUES (p_call_id, p_prompt, p_answer, v_now + coalesce(p_keep_text, interval '7 days')) ON CONFLICT DO NOTHING;
     END IF;
-    -- Callers prune slightly more than they add, so pruning does not depend on long-lived processes.
-    IF v_call.id % 100 = 0 THEN
-        PERFORM shiftboss.ai_prune(p_limit => 200);
-    END IF;
     RETURN 'settled';
 END $$;
 
