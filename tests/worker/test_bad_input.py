@@ -8,6 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -163,17 +164,18 @@ async def test_a_handler_that_forks_leaves_one_worker(
     assert os.waitstatus_to_exitcode(status) == 70
 
 
-async def test_a_handler_that_does_not_listen_is_left_behind(db: Database, start_worker: StartWorker) -> None:
+@pytest.mark.parametrize("ignored", [asyncio.CancelledError, BaseException])
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+async def test_a_handler_that_does_not_listen_is_left_behind(
+    db: Database, start_worker: StartWorker, eventually: Callable[..., Any], ignored: type[BaseException]
+) -> None:
     handlers = Handlers()
-    release = asyncio.Event()
 
     @handlers.task("deaf")
     async def deaf() -> None:
-        while not release.is_set():
-            try:
-                await release.wait()
-            except asyncio.CancelledError:
-                continue
+        while True:
+            with suppress(ignored):
+                await asyncio.Event().wait()
 
     @handlers.task("fine")
     async def fine() -> str:
@@ -184,7 +186,8 @@ async def test_a_handler_that_does_not_listen_is_left_behind(db: Database, start
         assert "timed out" in (await finished(db, id))["error_message"]
         assert (await finished(db, await enqueue(db, "fine")))["result_data"] == "ok", "its slot is free"
         assert worker._usage()["abandoned"] == 1
-    release.set()
+        # The end of an event loop waits for all its tasks.
+        await eventually(lambda: not [task for task in asyncio.all_tasks() if "_attempt" in repr(task)])
 
 
 async def test_what_a_stopped_handler_raises_does_not_count(db: Database, start_worker: StartWorker) -> None:

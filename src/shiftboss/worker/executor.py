@@ -155,7 +155,8 @@ class Executor:
     def _abandon(self, attempt: Attempt, handle: asyncio.Task[None]) -> None:
         if not handle.done():
             self._abandoned += 1
-            asyncio.tasks._unregister_task(handle)  # otherwise the end of the loop would wait for it
+            self._mark.give_up(attempt.task.lease)  # otherwise the end of the loop would wait for it
+            handle.cancel()
             self._on_stopped(attempt, self._verdict(attempt))
 
     def _verdict(self, attempt: Attempt) -> Outcome:

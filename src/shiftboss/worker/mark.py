@@ -6,6 +6,7 @@ import struct
 import threading
 import time
 from collections.abc import Coroutine, Generator
+from contextlib import suppress
 from mmap import mmap
 from types import coroutine
 from typing import Any, TypeVar
@@ -66,6 +67,7 @@ class Mark:
         self._started = _List(self.words, UNSTARTED, range(STARTED, WORDS))
         self.start, self.end = self._started.enter, self._started.leave  # for attempts
         self.enter, self.leave = self._threads.enter, self._threads.leave  # for handlers in threads
+        self._given_up: set[int] = set()
 
     @coroutine
     def steps(self, lease: int, work: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
@@ -87,7 +89,16 @@ class Mark:
             try:
                 value = yield awaited
             except BaseException as caught:
+                if lease in self._given_up:
+                    self._given_up.discard(lease)
+                    with suppress(RuntimeError):  # it ignores even this
+                        work.close()
+                    raise
                 value, error = None, caught
+
+    def give_up(self, lease: int) -> None:
+        """Close the work of this lease at the next cancellation, even if it ignores cancellations."""
+        self._given_up.add(lease)
 
     def away(self) -> None:
         """Record that the database is away, which explains missing heartbeats."""
