@@ -18,7 +18,7 @@ from shiftboss.model.errors import DatabaseError, UsageError
 from shiftboss.model.settings import Settings
 from shiftboss.worker.engines import engine_of
 from shiftboss.worker.handlers import Handlers
-from shiftboss.worker.process import WorkerName, member
+from shiftboss.worker.process import member
 from shiftboss.worker.runtime import Worker
 from shiftboss.worker.source import DatabaseSource
 
@@ -59,12 +59,10 @@ class Connection:
         await self.db.installation.own()
         await self.db.tasks.declare_limits(app.handlers.limits())
         settings = Settings.load().changed("worker", concurrency=concurrency)
-        named = WorkerName(
-            id=f"{socket.gethostname()}:{os.getpid()}:{app.name}:{next(_number)}", queues=queues
-        )
+        id = f"{socket.gethostname()}:{os.getpid()}:{app.name}:{next(_number)}"
         source = DatabaseSource(self.db, listen_url=self._listen_url, listening=settings.worker.listen)
         engine = engine_of(settings)
-        me = member(named, app.handlers, settings, uuid4(), engine.name if engine else None)
+        me = member(id, queues, app.handlers, settings, uuid4(), engine.name if engine else None)
         waking = asyncio.create_task(self._wake(), name="waits")
         try:
             async with Worker(source, app.handlers, me, settings.worker, db=self.db, engine=engine) as worker:

@@ -14,9 +14,7 @@ from shiftboss.cli.output import LogLevel
 
 if TYPE_CHECKING:
     from shiftboss.model.settings import Settings
-    from shiftboss.worker.handlers import Handlers
     from shiftboss.worker.mark import Mark
-    from shiftboss.worker.process import WorkerName
     from shiftboss.worker.slot import SlotSpec
     from shiftboss.worker.source import Source
 
@@ -55,7 +53,8 @@ def worker(
     from shiftboss.lifecycle.logs import configure_logs
     from shiftboss.lifecycle.loop import fast_loop
     from shiftboss.model.settings import Settings
-    from shiftboss.worker.process import WorkerName, handlers_of, load, mark_of
+    from shiftboss.worker.mark import Mark
+    from shiftboss.worker.process import load
     from shiftboss.worker.slot import supervised_slot
 
     settings = Settings.load().changed(
@@ -67,33 +66,31 @@ def worker(
     )
     name = id or component or f"{socket.gethostname()}:{os.getpid()}"
     configure_logs(log_level, worker_id=name)
-    named = WorkerName(id=name, queues=queue or None)
     with supervised_slot() as spec:
-        app = load(target)
-        handlers = handlers_of(app, target)
-        mark = mark_of(spec)
+        app, mark = load(target), Mark(None if spec is None else spec.mark)
         with asyncio.Runner(loop_factory=fast_loop()) as runner:
-            runner.run(_run(named, app, handlers, settings, spec, mark))
+            runner.run(_run(name, queue, target, app, settings, spec, mark))
 
 
 async def _run(
-    named: WorkerName,
+    name: str,
+    queues: list[str] | None,
+    target: str,
     app: object,
-    handlers: Handlers,
     settings: Settings,
     spec: SlotSpec | None,
     mark: Mark,
 ) -> None:
     from shiftboss.leader.duties import candidate
-    from shiftboss.worker.process import run_worker
+    from shiftboss.worker.process import handlers_of, run_worker
 
-    source = _source(settings)
+    handlers, source = handlers_of(app, target), _source(settings)
     if source is None:
         await _register_schedules(app, settings, mark)
     # An unsupervised worker can lead, because a fleet of such workers needs rescues and schedules too.
     plain = spec is None and source is None
-    beside = partial(candidate, settings=settings, eagerness=0.2, name=named.id) if plain else None
-    await run_worker(named, handlers, settings, source=source, spec=spec, beside=beside, mark=mark)
+    beside = partial(candidate, settings=settings, eagerness=0.2, name=name) if plain else None
+    await run_worker(name, queues, handlers, settings, mark, source=source, spec=spec, beside=beside)
 
 
 def _source(settings: Settings) -> Source | None:

@@ -9,7 +9,6 @@ import socket
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,6 @@ from shiftboss.model.settings import Settings
 from shiftboss.model.worker import Capabilities, Member, ResourceLimits
 from shiftboss.worker.engines import engine_of, feature
 from shiftboss.worker.handlers import Handlers
-from shiftboss.worker.hooks import Hooks
 from shiftboss.worker.mark import Mark
 from shiftboss.worker.presence import Presence
 from shiftboss.worker.runtime import Worker
@@ -44,14 +42,6 @@ log = get_logger(__name__)
 GB = 1024**3
 #: A handler blocked the event loop. The watchdog has reported it; only the end of the process stops it.
 EXIT_BLOCKED = 71
-
-
-@dataclass(frozen=True, kw_only=True)
-class WorkerName:
-    """The id of this worker and the queues that it serves."""
-
-    id: str
-    queues: list[str] | None = None
 
 
 def load(target: str) -> Any:
@@ -102,18 +92,19 @@ def _apps_in(module: str) -> str:
 
 
 def member(
-    named: WorkerName,
+    id: str,
+    queues: list[str] | None,
     handlers: Handlers,
     settings: Settings,
     incarnation: UUID | None = None,
     engine: str | None = None,
 ) -> Member:
-    """Return the registration of this process; `engine` is the engine that it is connected to."""
+    """Return the registration of this process, which serves these queues (None: all) and this engine."""
     worker, handlers = settings.worker, handlers.of_engine(engine)
     return Member(
-        id=named.id,
+        id=id,
         instance_type="process",
-        queues=named.queues,
+        queues=queues,
         capabilities=Capabilities(
             task_types=sorted(handler.name for handler in handlers),
             versions={handler.name: handler.versions for handler in handlers if handler.versions},
@@ -144,27 +135,41 @@ async def open_database(settings: Settings, mark: Mark) -> Database:
 
 
 async def run_worker(
-    named: WorkerName,
+    id: str,
+    queues: list[str] | None,
     handlers: Handlers,
     settings: Settings,
+    mark: Mark,
     *,
     source: Source | None = None,
-    hooks: Hooks | None = None,
     spec: SlotSpec | None = None,
     beside: Callable[[Database], Service] | None = None,
-    mark: Mark | None = None,
 ) -> None:
     """Run one worker until a signal or a drain.
 
     With a `source` and without a `spec`, it opens no database. A `spec` comes from a supervisor; the worker
     then updates its row in `health`. `beside` creates a service that runs as long as the worker does.
     """
-    mark = mark or mark_of(spec)
-    ending = partial(_end_blocked, spec)
+
+    def worker(source: Source, db: Database | None = None, tracker: Tracker | None = None) -> Worker:
+        engine = engine_of(settings)
+        incarnation = None if tracker is None else tracker.id
+        return Worker(
+            source,
+            handlers,
+            member(id, queues, handlers, settings, incarnation, engine.name if engine else None),
+            settings.worker,
+            engine=engine,
+            db=db,
+            on_ended=None if tracker is None else tracker.note,
+            spool_dir=_spool_dir(settings),
+            mark=mark,
+            on_blocked=partial(_end_blocked, spec),
+        )
+
     if source is not None and spec is None:
-        await _run(_worker(source, named, handlers, settings, hooks, mark, ending), named)
+        await _run(worker(source))
         return
-    database = settings.database
     async with await open_database(settings, mark) as db:
         identity = await when_up(db.installation.own, mark.away)
         await when_up(lambda: db.tasks.declare_limits(handlers.limits()), mark.away)
@@ -172,49 +177,16 @@ async def run_worker(
             await when_up(lambda: _take_over_reports(db, _spool_dir(settings), str(identity.id)), mark.away)
             source = DatabaseSource(
                 db,
-                listen_url=database.direct_url,
+                listen_url=settings.database.direct_url,
                 listening=settings.worker.listen,
                 spool=str(identity.id),
             )
         async with Tracker(db, settings.worker.beat_seconds) as tracker:
-            hooks = hooks or Hooks()
-            hooks.listen(tracker.note)
-            worker = _worker(source, named, handlers, settings, hooks, mark, ending, db, tracker.id)
-            slot = SlotRow(db, spec, worker) if spec is not None else None
+            made = worker(source, db, tracker)
+            slot = SlotRow(db, spec, made) if spec is not None else None
             presence = Presence(db, tracker, slot, every=settings.worker.beat_seconds, on_away=mark.away)
             async with beside(db) if beside is not None else nullcontext():
-                await _run(worker, named, slot, _carried(presence, source))
-
-
-def _worker(
-    source: Source,
-    named: WorkerName,
-    handlers: Handlers,
-    settings: Settings,
-    hooks: Hooks | None,
-    mark: Mark,
-    on_blocked: Callable[[str], None],
-    db: Database | None = None,
-    incarnation: UUID | None = None,
-) -> Worker:
-    engine = engine_of(settings)
-    return Worker(
-        source,
-        handlers,
-        member(named, handlers, settings, incarnation, engine.name if engine else None),
-        settings.worker,
-        engine=engine,
-        db=db,
-        hooks=hooks,
-        spool_dir=_spool_dir(settings),
-        mark=mark,
-        on_blocked=on_blocked,
-    )
-
-
-def mark_of(spec: SlotSpec | None) -> Mark:
-    """Return the mark in which this process records what it runs, for its supervisor if it has one."""
-    return Mark(None if spec is None else spec.mark)
+                await _run(made, slot, _carried(presence, source))
 
 
 def _end_blocked(spec: SlotSpec | None, reason: str) -> None:
@@ -243,9 +215,7 @@ def _carried(presence: Presence, source: Source) -> Presence | None:
     return None
 
 
-async def _run(
-    worker: Worker, named: WorkerName, slot: SlotRow | None = None, presence: Presence | None = None
-) -> None:
+async def _run(worker: Worker, slot: SlotRow | None = None, presence: Presence | None = None) -> None:
     # Modules stay loaded, so exclude them from garbage collection. With the default threshold of 700 objects,
     # collections took a seventh of a busy worker's time.
     gc.freeze()
@@ -255,13 +225,9 @@ async def _run(
             await when_up(slot.register, stopping=worker.stopping)
         await worker.start()
         async with presence or nullcontext():
-            log.info("worker ready", worker_id=named.id, queues=named.queues or "all")
+            log.info("worker ready", worker_id=worker.id, queues=worker.queues or "all")
             await worker.wait()
         if slot is not None:
             await slot.remove()
-    log.info(
-        "worker stopped",
-        worker_id=named.id,
-        completed=worker.counters.completed,
-        failed=worker.counters.failed,
-    )
+    done = worker.counters
+    log.info("worker stopped", worker_id=worker.id, completed=done.completed, failed=done.failed)

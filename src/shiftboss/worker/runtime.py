@@ -24,7 +24,6 @@ from shiftboss.worker.counters import Counters
 from shiftboss.worker.executor import STOP_SECONDS, Attempt, Executor, Stop
 from shiftboss.worker.handlers import Handlers
 from shiftboss.worker.heart import Heart
-from shiftboss.worker.hooks import Ended, Hooks, Joined, Left, Started
 from shiftboss.worker.inbox import Inbox
 from shiftboss.worker.limits import ProcessLimits
 from shiftboss.worker.logs import LogWriter
@@ -55,20 +54,21 @@ class Worker(Service):
         *,
         db: Database | None = None,
         engine: Engine | None = None,
-        hooks: Hooks | None = None,
+        on_ended: Callable[[Report], None] | None = None,
         spool_dir: Path | None = None,
         mark: Mark | None = None,
         on_blocked: Callable[[str], None] | None = None,
     ) -> None:
-        """`on_blocked` is called in another thread after a block of the event loop has been reported.
+        """`on_ended` is called for each attempt that has ended. Its report may not be delivered yet.
 
-        It should end the process, because nothing else can stop the handler.
+        `on_blocked` is called in another thread after a block of the event loop has been reported. It
+        should end the process, because nothing else can stop the handler.
         """
         super().__init__()
         self._source, self._member = source, member
         self._settings = settings or WorkerSettings()
         self.grace = self._settings.grace_seconds + 15
-        self.hooks = hooks or Hooks()
+        self._on_ended = on_ended
         self.counters = Counters()
         self.limits = ProcessLimits(self._settings)
         self._progress = Progress(source)
@@ -123,6 +123,10 @@ class Worker(Service):
         return self._member.id
 
     @property
+    def queues(self) -> list[str] | None:
+        return self._member.queues
+
+    @property
     def current(self) -> list[Claimed]:
         """The running tasks."""
         return [attempt.task for attempt in self._running.values()]
@@ -150,7 +154,6 @@ class Worker(Service):
             await part.start()
             part.watch(self._on_part_ended)
         self._watchdog.start()
-        self.hooks.emit(Joined(self.id))
         self.ready()
         claiming = asyncio.create_task(self._claim(), name="claims")
         try:
@@ -257,8 +260,6 @@ class Worker(Service):
             attempt.handle = loop.create_task(self._attempt(attempt))
 
     async def _attempt(self, attempt: Attempt) -> None:
-        if self.hooks:
-            self.hooks.emit(Started(attempt.task))
         began, lease = time.monotonic(), attempt.task.lease
         running.set(lease)
         self._mark.start(lease)
@@ -280,8 +281,8 @@ class Worker(Service):
         if attempt.stopped != "lost":
             self.counters.add(report)
             self._outbox.put(report)
-        if self.hooks:
-            self.hooks.emit(Ended(report))
+        if self._on_ended is not None:
+            self._on_ended(report)
         if self._executor.abandoned >= self._settings.max_abandoned and not self._draining:
             log.error("too many abandoned handlers, draining", abandoned=self._executor.abandoned)
             self.drain()
@@ -373,7 +374,6 @@ class Worker(Service):
             log.warning("cannot unregister", reason=error.message)
         if self._spool is not None:
             self._spool.close()
-        self.hooks.emit(Left(self.id))
 
     async def _wait_until_idle(self, seconds: float | None) -> None:
         """Wait until no task runs or the time is over. If a stop interrupts a drain, use the grace time."""

@@ -14,8 +14,7 @@ from shiftboss.db.tracking import Availability, Tracking
 from shiftboss.log import get_logger
 from shiftboss.model.codec import current as codec
 from shiftboss.model.errors import DatabaseError
-from shiftboss.model.task import Complete, Fail, storable
-from shiftboss.worker.hooks import Ended, Event
+from shiftboss.model.task import Complete, Fail, Report, storable
 
 if TYPE_CHECKING:
     from shiftboss.db import Database
@@ -119,11 +118,11 @@ class Tracker:
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
-    def note(self, event: Event) -> None:
-        """Count tasks that end, except those in COUNT_THEMSELVES. A listener for `Hooks`."""
-        if not isinstance(event, Ended) or event.report.task.task_type in COUNT_THEMSELVES:
+    def note(self, report: Report) -> None:
+        """Count a task that has ended, unless its type is in COUNT_THEMSELVES."""
+        if report.task.task_type in COUNT_THEMSELVES:
             return
-        outcome = event.report.outcome
+        outcome = report.outcome
         if isinstance(outcome, Complete):
             self.succeeded()
         elif isinstance(outcome, Fail):

@@ -22,7 +22,7 @@ from shiftboss.lifecycle.signals import stop_on_signals
 from shiftboss.model.errors import ShiftbossError, UsageError
 from shiftboss.model.settings import Settings
 from shiftboss.model.task import Claimed
-from shiftboss.worker.process import WorkerName, member
+from shiftboss.worker.process import member
 from shiftboss.worker.runtime import Worker
 from shiftboss.worker.source import DatabaseSource
 
@@ -96,7 +96,7 @@ async def _tracked(db: Database, settings: Settings, order: Order, given: Row) -
     source = _OneTask(db, await _pending(db, order, given))
     task = await db.tasks.get(source.task_id)
     handlers, queues = bot_handlers(settings), [task["queue"]] if task else []
-    me = member(WorkerName(id=f"{socket.gethostname()}/bot-{os.getpid()}", queues=queues), handlers, settings)
+    me = member(f"{socket.gethostname()}/bot-{os.getpid()}", queues, handlers, settings)
     once = settings.worker.model_copy(update={"max_tasks": 1, "exit_when_empty": True})
     worker = Worker(source, handlers, me, once, db=db)
     cancelling = set[asyncio.Task[None]]()
