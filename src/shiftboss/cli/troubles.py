@@ -53,7 +53,7 @@ def _finding(
 
 async def _errors(db: Database) -> list[Finding]:
     """Report the most frequent error groups of the last hour."""
-    now = await db.value(datetime, "SELECT shiftboss.now()")
+    now = await db.call_value(datetime, "now")
     groups = await db.insights.errors.groups(now - RECENT, 200)
     groups.sort(key=lambda group: -group["count"])
     return [_error(group) for group in groups[:MOST_ERRORS]]

@@ -19,14 +19,11 @@ class Alerts(Family):
         """Start and end alerts according to what the rules found, and return the notifications to send."""
         # A message may quote an error, and so a payload.
         sealed = [one | {"message": current().text(one["message"])} for one in found]
-        return await self._db.fetch(
-            "SELECT * FROM shiftboss.settle_alerts(%s, %s, %s, %s)",
-            [list(rules), Jsonb(sealed), list(targets), task],
-        )
+        return await self._db.call_rows("settle_alerts", list(rules), Jsonb(sealed), list(targets), task)
 
     async def take_deliveries(self, targets: Sequence[str]) -> list[Row]:
         """Take the notifications that are due for these targets."""
-        return await self._db.fetch("SELECT * FROM shiftboss.take_deliveries(%s)", [list(targets)])
+        return await self._db.call_rows("take_deliveries", list(targets))
 
     async def delivered(self, id: int, error: str | None = None) -> None:
         """Record the result of a delivery attempt. No error means success."""

@@ -12,13 +12,11 @@ from shiftboss.db.family import Family
 class Autoscale(Family):
     async def set_autoscale(self, queue: str, settings: dict[str, Any]) -> dict[str, Any]:
         """Change the given keys and return the stored settings. The value None restores a default."""
-        return await self._db.value(
-            dict[str, Any], "SELECT shiftboss.set_autoscale(%s, %s)", [queue, settings]
-        )
+        return await self._db.call_value(dict[str, Any], "set_autoscale", queue, settings)
 
     async def configure_autoscale(self, queue: str, settings: dict[str, Any]) -> bool:
         """Change the given keys unless the same configuration was applied before. Return whether it was."""
-        return await self._db.value(bool, "SELECT shiftboss.configure_autoscale(%s, %s)", [queue, settings])
+        return await self._db.call_value(bool, "configure_autoscale", queue, settings)
 
     async def get(self, queue: str) -> dict[str, Any]:
         """Return the keys that are stored for a queue."""
@@ -34,7 +32,7 @@ class Autoscale(Family):
 
     async def load(self, queue: str | None = None, window: timedelta = timedelta(minutes=1)) -> Row:
         """Return the figures that the autoscaler bases its decisions on."""
-        return (await self._db.fetch("SELECT * FROM shiftboss.load(%s, %s)", [queue, window]))[0]
+        return (await self._db.call_rows("load", queue, window))[0]
 
     async def scaled(self, queue: str) -> None:
         """Record that the number of workers of a queue has just changed."""

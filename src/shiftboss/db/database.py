@@ -231,6 +231,18 @@ class Database:
         async with self.connection() as conn:
             return (await conn.execute(sql, params)).rowcount
 
+    async def call(self, function: str, *given: Any) -> None:
+        """Call one of our SQL functions, without a result."""
+        await self.execute(f"SELECT {_call(function, given)}", given)
+
+    async def call_value(self, kind: type[R], function: str, *given: Any) -> R:
+        """Call one of our SQL functions that returns a single value of this type."""
+        return await self.value(kind, f"SELECT {_call(function, given)}", given)
+
+    async def call_rows(self, function: str, *given: Any) -> list[Row]:
+        """Call one of our SQL functions that returns rows."""
+        return await self.fetch(f"SELECT * FROM {_call(function, given)}", given)  # noqa: S608 - our own names
+
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Connection]:
         """Yield a connection in a transaction, committed at the end and rolled back on an exception."""
@@ -305,6 +317,10 @@ class Database:
     def dedicated(self) -> AbstractAsyncContextManager[Connection]:
         """Open a connection outside the pool, for LISTEN and for long operations."""
         return connect(self._direct_url)
+
+
+def _call(function: str, given: Sequence[Any]) -> str:
+    return f"shiftboss.{function}({', '.join(['%s'] * len(given))})"
 
 
 async def require_current(url: str) -> None:

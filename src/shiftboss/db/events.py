@@ -21,8 +21,7 @@ class Events(Family):
         details: dict[str, Any] | None = None,
     ) -> int:
         """Append an event and return its id. Listeners of the channel `shiftboss_events` receive the id."""
-        call = "SELECT shiftboss.note(%s, %s, %s, %s, %s)"
-        return await self._db.value(int, call, [kind, worker_id, component, task_id, details or {}])
+        return await self._db.call_value(int, "note", kind, worker_id, component, task_id, details or {})
 
     async def after(self, id: int, limit: int = 100) -> list[Row]:
         """Return events newer than `id`, oldest first."""

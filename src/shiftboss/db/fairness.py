@@ -22,7 +22,7 @@ class Fairness(Family):
 
     async def set_tenant_weight(self, name: str, weight: float | None) -> bool:
         """Set a tenant's weight, or with None restore the default of 1. Return whether it changed."""
-        return await self._db.value(bool, "SELECT shiftboss.set_tenant_weight(%s, %s)", [name, weight])
+        return await self._db.call_value(bool, "set_tenant_weight", name, weight)
 
     async def ageing(self) -> timedelta | None:
         """Return the waiting time that raises a task's priority by one, or None if priorities do not age."""
@@ -31,4 +31,4 @@ class Fairness(Family):
 
     async def set_ageing(self, every: timedelta | None) -> None:
         """Raise the priority of waiting tasks by one after each such interval. None turns this off."""
-        await self._db.execute("SELECT shiftboss.set_ageing(%s)", [every])
+        await self._db.call("set_ageing", every)

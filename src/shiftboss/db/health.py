@@ -57,10 +57,8 @@ class Health(Family):
         by: str | None = None,
     ) -> None:
         """Register a process. It takes over the history of the slot's previous process."""
-        await self._db.execute(
-            "SELECT shiftboss.register_worker(%s, %s, %s, %s, %s, %s, %s)",
-            [component, pid, status, None if details is None else dict(details), host, process, by],
-        )
+        given = None if details is None else dict(details)
+        await self._db.call("register_worker", component, pid, status, given, host, process, by)
 
     async def update_heartbeat(
         self,
@@ -76,18 +74,10 @@ class Health(Family):
 
         Returns None if the row is gone or belongs to another process than `pid`.
         """
-        return await self._db.fetch_one(
-            "SELECT * FROM shiftboss.update_heartbeat(%s, %s, %s, %s, %s, %s, %s)",
-            [
-                component,
-                status,
-                None if current_job is KEEP else current_job,
-                current_job is KEEP,
-                pid,
-                None if details is None else dict(details),
-                by,
-            ],
-        )
+        keep, job = (True, None) if current_job is KEEP else (False, current_job)
+        given = None if details is None else dict(details)
+        rows = await self._db.call_rows("update_heartbeat", component, status, job, keep, pid, given, by)
+        return rows[0] if rows else None
 
     async def update_status(
         self,
@@ -100,31 +90,25 @@ class Health(Family):
         by: str | None = None,
     ) -> None:
         """Change the status if the state machine allows it."""
-        await self._db.execute(
-            "SELECT shiftboss.update_status(%s, %s, %s, %s, %s, %s)",
-            [component, status, pid, reason, process, by],
-        )
+        await self._db.call("update_status", component, status, pid, reason, process, by)
 
     async def name_process(self, component: str, pid: int, process: str | None) -> None:
         """Record which process runs in a slot, as soon as it is started."""
-        await self._db.execute("SELECT shiftboss.name_process(%s, %s, %s)", [component, pid, process])
+        await self._db.call("name_process", component, pid, process)
 
     async def update_details(
         self, component: str, details: str | Mapping[str, Any], *, by: str | None = None
     ) -> None:
         """Merge a JSON object, given as text or as a mapping, into `details_json`."""
-        await self._db.execute(
-            "SELECT shiftboss.update_details(%s, %s, %s)", [component, _object(details), by]
-        )
+        await self._db.call("update_details", component, _object(details), by)
 
     async def increment_restart_count(self, component: str, after: int | None = None) -> int:
         """Count an automatic restart and return the new count. With `after`, only if the count equals it."""
-        call = "SELECT shiftboss.increment_restart_count(%s, %s)"
-        return await self._db.value(int, call, [component, after])
+        return await self._db.call_value(int, "increment_restart_count", component, after)
 
     async def remove_worker(self, component: str, *, pid: int | None = None, by: str | None = None) -> bool:
         """Remove the row, with `pid` only if it belongs to that process. Return whether it was there."""
-        return await self._db.value(bool, "SELECT shiftboss.remove_worker(%s, %s, %s)", [component, pid, by])
+        return await self._db.call_value(bool, "remove_worker", component, pid, by)
 
     async def get_worker(self, component: str) -> Row | None:
         """Return the row with the documented columns. `details_json` is text."""
@@ -155,11 +139,11 @@ class Health(Family):
 
     async def begin_supervisor(self, host: str, pid: int, slots: Mapping[str, int]) -> None:
         """Register a supervisor with the slots it should keep."""
-        await self._db.execute("SELECT shiftboss.begin_supervisor(%s, %s, %s)", [host, pid, dict(slots)])
+        await self._db.call("begin_supervisor", host, pid, dict(slots))
 
     async def end_supervisor(self, host: str, pid: int) -> None:
         """Unregister a supervisor."""
-        await self._db.execute("SELECT shiftboss.end_supervisor(%s, %s)", [host, pid])
+        await self._db.call("end_supervisor", host, pid)
 
     async def open_slot(self, host: str, queue: str, former: str | None = None) -> str:
         """Reserve a slot and return its component. `former` restores its name and history if possible."""
@@ -178,7 +162,7 @@ class Health(Family):
 
     async def take_restart_order(self, component: str) -> bool:
         """Clear the order for a manual restart. Return whether there was one."""
-        return await self._db.value(bool, "SELECT shiftboss.take_restart_order(%s)", [component])
+        return await self._db.call_value(bool, "take_restart_order", component)
 
     async def pause_workers(
         self, components: Sequence[str] | None = None, queue: str | None = None
@@ -196,21 +180,19 @@ class Health(Family):
         self, components: Sequence[str] | None = None, queue: str | None = None
     ) -> list[Row]:
         """Order manual restarts. Return for each component whether it was `ordered`, and a `note`."""
-        return await self._db.fetch(
-            "SELECT * FROM shiftboss.restart_workers(%s, %s)", [_names(components), queue]
-        )
+        return await self._db.call_rows("restart_workers", _names(components), queue)
 
     async def set_slots(self, queue: str, count: int, host: str | None = None) -> str:
         """Change how many slots a running supervisor keeps for a queue, and return its host."""
-        return await self._db.value(str, "SELECT shiftboss.set_slots(%s, %s, %s)", [queue, count, host])
+        return await self._db.call_value(str, "set_slots", queue, count, host)
 
     async def watch_list(self) -> list[Row]:
         """Return the rows that should have heartbeats, for the leader."""
-        return await self._db.fetch("SELECT * FROM shiftboss.watch_list()")
+        return await self._db.call_rows("watch_list")
 
     async def tidy_health(self, older: timedelta) -> int:
         """Delete rows and supervisors without a heartbeat for this long. Return the number of rows."""
-        return await self._db.value(int, "SELECT shiftboss.tidy_health(%s)", [older])
+        return await self._db.call_value(int, "tidy_health", older)
 
     async def slots(self) -> list[Row]:
         """Return every slot for display."""

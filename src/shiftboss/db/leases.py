@@ -37,11 +37,11 @@ class Leases(Family):
 
     async def renew_lease(self, name: str, token: UUID) -> bool:
         """Extend the lease. Return False if it is no longer held with this token."""
-        return await self._db.value(bool, "SELECT shiftboss.renew_lease(%s, %s)", [name, token])
+        return await self._db.call_value(bool, "renew_lease", name, token)
 
     async def release_lease(self, name: str, token: UUID) -> bool:
         """Release the lease immediately. Return False if it was not held with this token."""
-        return await self._db.value(bool, "SELECT shiftboss.release_lease(%s, %s)", [name, token])
+        return await self._db.call_value(bool, "release_lease", name, token)
 
     async def all(self) -> list[Row]:
         """Return every lease with its holder, ordered by name."""

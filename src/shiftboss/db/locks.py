@@ -33,7 +33,7 @@ async def deliver(db: Database, given: Sequence[UUID | str], send: Send) -> list
     ids = [UUID(str(id)) for id in given]
     if len(ids) == 1:
         raise TasksLocked(ids)
-    held = set(await db.value(list[UUID], "SELECT shiftboss.locked(%s)", [ids]))
+    held = set(await db.call_value(list[UUID], "locked", ids))
     stale, left = await _in_parts(send, [n for n in every if ids[n] not in held])
     if held := held.union(ids[n] for n in left):
         raise TasksLocked(held, stale)

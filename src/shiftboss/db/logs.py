@@ -36,9 +36,7 @@ class Logs(Family):
 
     async def read(self, id: UUID, after: int = 0, limit: int = 500, level: int = 0) -> list[Row]:
         """Return lines after number `after`, in order, of at least this level."""
-        rows = await self._db.fetch(
-            "SELECT * FROM shiftboss.read_logs(%s, %s, %s, %s)", [id, after, limit, level]
-        )
+        rows = await self._db.call_rows("read_logs", id, after, limit, level)
         return [row | {"level": logging.getLevelName(row["level"]).lower()} for row in rows]
 
     async def follow(self, id: UUID, after: int = 0, level: int = 0) -> AsyncIterator[Row]:

@@ -70,8 +70,7 @@ class Schedules(Family):
         self, name: str, seen: datetime, ticks: Sequence[datetime], next_tick: datetime
     ) -> list[UUID]:
         """Enqueue the task for each tick and return the new tasks. Concurrent calls enqueue them once."""
-        call = "SELECT shiftboss.fire(%s, %s, %s, %s)"
-        return await self._db.value(list[UUID], call, [name, seen, list(ticks), next_tick])
+        return await self._db.call_value(list[UUID], "fire", name, seen, list(ticks), next_tick)
 
     async def run(self, name: str) -> UUID | None:
         """Enqueue the schedule's task now, regardless of its ticks. Returns None for an unknown schedule."""

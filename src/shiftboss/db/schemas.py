@@ -23,8 +23,9 @@ COLUMNS = "task_type, schema, version, worker_id, published_at"
 class Schemas(Family):
     async def publish(self, worker_id: str, schemas: Sequence[Mapping[str, Any]]) -> list[str]:
         """Publish the schemas of a worker (name, schema, version). Return the types that changed."""
-        call = "SELECT shiftboss.publish_schemas(%s, %s)"
-        return await self._db.value(list[str], call, [worker_id, Json(list(schemas), dumps=dumps)])
+        return await self._db.call_value(
+            list[str], "publish_schemas", worker_id, Json(list(schemas), dumps=dumps)
+        )
 
     async def all(self) -> list[Row]:
         """Return every task type with a published schema."""
@@ -43,7 +44,7 @@ class Schemas(Family):
         unless the tasks are already `keyed`. With `strict`, raise UnknownTaskType for unknown types.
         """
         types = sorted({task.task_type for task in tasks})
-        rows = await self._db.fetch("SELECT * FROM shiftboss.known_types(%s)", [types])
+        rows = await self._db.call_rows("known_types", types)
         schemas = {row["task_type"]: row["schema"] for row in rows}
         unknown = [await self._unknown(row["task_type"]) for row in rows if not row["known"]]
         if strict and unknown:

@@ -30,7 +30,7 @@ SEND = "SELECT shiftboss.send_event(%s, %s, %s, %s, %s) AS woken"
 class Steps(Family):
     async def load(self, ids: Sequence[UUID]) -> dict[UUID, Loaded]:
         """Return all steps of these tasks."""
-        rows = await self._db.fetch("SELECT * FROM shiftboss.load_steps(%s)", [list(ids)])
+        rows = await self._db.call_rows("load_steps", list(ids))
         return {row["id"]: loaded(row["steps"], row["ran"], row["most"], row["version"]) for row in rows}
 
     async def begin(self, tasks: Sequence[tuple[UUID, int, str | None]]) -> dict[UUID, Loaded]:
@@ -76,7 +76,7 @@ class Steps(Family):
 
     async def parts(self, id: UUID, after: int = 0, limit: int = 500) -> list[Row]:
         """Return what a task has emitted after part number `after`, in order."""
-        return await self._db.fetch("SELECT * FROM shiftboss.read_parts(%s, %s, %s)", [id, after, limit])
+        return await self._db.call_rows("read_parts", id, after, limit)
 
     async def status(self, id: UUID) -> str | None:
         """Return the status of a task, or None if it does not exist."""
@@ -85,7 +85,7 @@ class Steps(Family):
 
     async def wake_due(self, limit: int = 1000) -> int:
         """End waits that are due, and deliver events that missed a concurrent wait. Return how many."""
-        return await self._db.value(int, "SELECT shiftboss.wake_due(%s)", [limit])
+        return await self._db.call_value(int, "wake_due", limit)
 
     async def wake_all_due(self, rounds: int = 20, limit: int = 1000) -> int:
         """Call `wake_due` until nothing is due, at most `rounds` times. Return how many waits ended."""
@@ -121,7 +121,7 @@ class Steps(Family):
 
     async def set_event_retention(self, keep: timedelta) -> None:
         """Set how long events are kept by default."""
-        await self._db.execute("SELECT shiftboss.set_event_retention(%s)", [keep])
+        await self._db.call("set_event_retention", keep)
 
     async def approvals(self, task: UUID | None = None, limit: int = 500) -> list[Row]:
         """Return the open questions of tasks to people, oldest first."""
@@ -134,9 +134,7 @@ class Steps(Family):
     async def answer(self, task: UUID, name: str, ordinal: int, answer: Any, by: str) -> None:
         """Answer a question. Raises DatabaseError if the task no longer waits for it."""
         value = None if answer is None else Jsonb(current().value(answer), dumps=dumps)
-        await self._db.execute(
-            "SELECT shiftboss.answer(%s, %s, %s, %s, %s)", [task, name, ordinal, value, by]
-        )
+        await self._db.call("answer", task, name, ordinal, value, by)
 
     async def of(self, id: UUID) -> list[Row]:
         """Return the steps and waits of one task, oldest first."""

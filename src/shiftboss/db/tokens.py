@@ -39,10 +39,7 @@ class Tokens:
     async def _store(
         self, secret: str, name: str, role: Role, lifetime: timedelta | None, kind: str, parent: UUID | None
     ) -> None:
-        await self._db.execute(
-            "SELECT shiftboss.create_token(%s, %s, %s, %s, %s, %s)",
-            [name, role.value, _hash(secret), lifetime, kind, parent],
-        )
+        await self._db.call("create_token", name, role.value, _hash(secret), lifetime, kind, parent)
 
     async def authenticate(self, secret: str) -> Principal | None:
         """Return the principal of a token or session, or None if it is unknown, revoked or expired."""
@@ -51,18 +48,16 @@ class Tokens:
 
     async def revoke_token(self, which: str) -> int:
         """Revoke tokens by id or name. Return their number."""
-        return await self._db.value(int, "SELECT shiftboss.revoke_token(%s)", [which])
+        return await self._db.call_value(int, "revoke_token", which)
 
     async def has_tokens(self) -> bool:
         """Return whether a token was ever created. From then on services require one."""
-        return await self._db.value(bool, "SELECT shiftboss.has_tokens()")
+        return await self._db.call_value(bool, "has_tokens")
 
     async def create_login(self, name: str, role: Role, lifetime: timedelta) -> str:
         """Create a login code that works once."""
         code = secrets.token_urlsafe(32)
-        await self._db.execute(
-            "SELECT shiftboss.create_login(%s, %s, %s, %s)", [_hash(code), name, role.value, lifetime]
-        )
+        await self._db.call("create_login", _hash(code), name, role.value, lifetime)
         return code
 
     async def redeem_login(self, code: str) -> Principal | None:
@@ -93,10 +88,7 @@ class Tokens:
         details: dict[str, Any] | None = None,
     ) -> None:
         """Append an entry to the audit log."""
-        await self._db.execute(
-            "SELECT shiftboss.record(%s, %s, %s, %s, %s, %s)",
-            [who.name, who.role.value, action, target, outcome, details or {}],
-        )
+        await self._db.call("record", who.name, who.role.value, action, target, outcome, details or {})
 
     async def audit(self, limit: int = 100, before: int | None = None) -> list[Row]:
         """Return the audit log, newest entries first."""

@@ -21,23 +21,21 @@ class Workers(Family):
 
         Rejected if another process has registered under this name since this one started.
         """
-        await self._db.execute(
-            "SELECT shiftboss.register(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
-            [
-                member.id,
-                member.instance_type,
-                member.queues,
-                member.capabilities.as_json(),
-                member.resource_limits.as_json(),
-                member.region,
-                member.host,
-                member.pid,
-                member.version,
-                member.incarnation,
-                timedelta(seconds=member.lease_seconds),
-                member.metadata,
-                timedelta(seconds=member.age_seconds),
-            ],
+        await self._db.call(
+            "register",
+            member.id,
+            member.instance_type,
+            member.queues,
+            member.capabilities.as_json(),
+            member.resource_limits.as_json(),
+            member.region,
+            member.host,
+            member.pid,
+            member.version,
+            member.incarnation,
+            timedelta(seconds=member.lease_seconds),
+            member.metadata,
+            timedelta(seconds=member.age_seconds),
         )
         if member.schemas:
             await self._db.schemas.publish(member.id, member.schemas)
@@ -55,10 +53,7 @@ class Workers(Family):
         With `incarnation`, the worker is unknown once another process has registered under its name.
         """
         held = None if leases is None else list(leases)
-        [row] = await self._db.fetch(
-            "SELECT * FROM shiftboss.beat(%s, %s, %s, %s, %s)",
-            [worker_id, held, usage, _rows(stats), incarnation],
-        )
+        [row] = await self._db.call_rows("beat", worker_id, held, usage, _rows(stats), incarnation)
         return Orders(**row)
 
     async def beat_process(
@@ -74,16 +69,15 @@ class Workers(Family):
     ) -> tuple[Orders, Row]:
         """Call `beat` and update the rows of the process. Return its orders and errors about the rows."""
         held = None if leases is None else list(leases)
-        [row] = await self._db.fetch(
-            "SELECT * FROM shiftboss.beat_process(%s, %s, %s, %s, %s, %s, %s)",
-            [worker_id, held, usage, _rows(stats), incarnation, slot, process],
+        [row] = await self._db.call_rows(
+            "beat_process", worker_id, held, usage, _rows(stats), incarnation, slot, process
         )
         trouble: Row = row.pop("trouble")
         return Orders(**row), trouble
 
     async def keep_process(self, slot: Row | None, process: Row | None) -> Row:
         """Update the rows of a process whose leases are renewed elsewhere. Return errors about the rows."""
-        return await self._db.value(Row, "SELECT shiftboss.keep_process(%s, %s)", [slot, process])
+        return await self._db.call_value(Row, "keep_process", slot, process)
 
     async def unsupervised(self, queue: str | None = None) -> list[str]:
         """Return the ids of the active workers that no supervisor keeps, all or those of one queue."""
@@ -98,7 +92,7 @@ class Workers(Family):
 
     async def count_work(self, worker_id: str, stats: list[dict[str, Any]]) -> None:
         """Add a worker's finished work to the statistics of this minute."""
-        await self._db.execute("SELECT shiftboss.count_work(%s, %s)", [worker_id, _rows(stats)])
+        await self._db.call("count_work", worker_id, _rows(stats))
 
     async def leave(self, worker_id: str, status: str = "inactive", incarnation: UUID | None = None) -> int:
         """Unregister a worker and requeue its tasks without spending attempts. Return their number.
@@ -115,8 +109,7 @@ class Workers(Family):
         self, worker_ids: Sequence[str], outcome: str = "lost", reason: str | None = None
     ) -> int:
         """End every attempt of these workers as spent. Return the number of tasks."""
-        call = "SELECT shiftboss.lose_worker(%s, %s, %s)"
-        return await self._db.value(int, call, [list(worker_ids), outcome, reason])
+        return await self._db.call_value(int, "lose_worker", list(worker_ids), outcome, reason)
 
     async def worker_died(
         self, worker_id: str, outcome: str, reason: str, suspects: Sequence[int] | None = None
@@ -128,7 +121,7 @@ class Workers(Family):
     async def rescue(self, limit: int = 1000) -> Row:
         """Run one round of the rescuer and return what it did. After a timeout, tries fewer tasks."""
         try:
-            return (await self._db.fetch("SELECT * FROM shiftboss.rescue(%s)", [limit]))[0]
+            return (await self._db.call_rows("rescue", limit))[0]
         except DatabaseError as error:
             if not error.timed_out or limit <= 1:
                 raise

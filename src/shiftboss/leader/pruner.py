@@ -64,17 +64,17 @@ class Pruner:
 
     async def fold(self) -> None:
         """Add the counts since the last call to the totals."""
-        await self._db.execute("SELECT shiftboss.fold_tallies()")
-        await self._db.execute("SELECT shiftboss.fold_errors()")
-        await self._db.execute("SELECT shiftboss.fold_counters()")
-        await self._db.execute("SELECT shiftboss.fold_stats()")
+        await self._db.call("fold_tallies")
+        await self._db.call("fold_errors")
+        await self._db.call("fold_counters")
+        await self._db.call("fold_stats")
         await self.count_queues()
 
     async def count_queues(self) -> None:
         """Count long queues for /metrics. Counting takes at most a twentieth of the time."""
         began = time.monotonic()
         if began >= self._next_count:
-            await self._db.execute("SELECT shiftboss.count_queues(%s)", [COUNTED])
+            await self._db.call("count_queues", COUNTED)
             self._next_count = time.monotonic() + 20 * (time.monotonic() - began)
 
     async def tidy(self) -> None:

@@ -79,5 +79,5 @@ class Rescuer:
     async def _steady(self, now: float) -> bool:
         """Whether the database's clock has advanced like ours since the last call."""
         before, self._offset = self._offset, None
-        self._offset = await self._db.value(float, "SELECT shiftboss.epoch()") - now
+        self._offset = await self._db.call_value(float, "epoch") - now
         return before is not None and abs(self._offset - before) < CLOCK_JUMP

@@ -160,4 +160,4 @@ async def _refused(db: Database, name: str, reason: str) -> None:
 
 
 async def _now(db: Database) -> datetime:
-    return await db.value(datetime, "SELECT shiftboss.now()")
+    return await db.call_value(datetime, "now")

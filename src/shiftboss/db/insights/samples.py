@@ -25,7 +25,7 @@ class Samples:
 
     async def take(self) -> int:
         """Record the current usage of every active worker, and return their number."""
-        return await self._db.value(int, "SELECT shiftboss.sample_workers()")
+        return await self._db.call_value(int, "sample_workers")
 
     async def lines(self) -> Lines:
         """Return `memory_mb` and `cpu_percent` per worker and minute, oldest first. None means no sample."""

@@ -24,9 +24,7 @@ class Series:
         self, span: timedelta, step: timedelta, *, queue: str | None = None, task_type: str | None = None
     ) -> list[Point]:
         """Return one point per step, including empty ones, oldest first."""
-        rows = await self._db.fetch(
-            "SELECT * FROM shiftboss.throughput(%s, %s, %s, %s)", [span, step, queue, task_type]
-        )
+        rows = await self._db.call_rows("throughput", span, step, queue, task_type)
         return [_point(row, step) for row in rows]
 
     async def kept_throughput(self, span: timedelta, step: timedelta) -> list[Point]:
@@ -60,7 +58,7 @@ class Series:
 
     async def latency(self, sample: int = 1000) -> dict[str, float | None]:
         """Return the latency of the latest completed tasks of the last hour, in milliseconds."""
-        row = (await self._db.fetch("SELECT * FROM shiftboss.latency(%s)", [sample]))[0]
+        row = (await self._db.call_rows("latency", sample))[0]
         return {name: None if value is None else round(value, 3) for name, value in row.items()}
 
 

@@ -83,7 +83,7 @@ class AIEngine:
 
     async def record_calls(self, calls: Sequence[Mapping[str, Any]], keep_text: float) -> None:
         """Record calls that needed no admission: answers from the cache and from providers without limits."""
-        await self._db.execute("SELECT shiftboss.record_calls(%s, %s)", [Jsonb(calls), _span(keep_text)])
+        await self._db.call("record_calls", Jsonb(calls), _span(keep_text))
 
     async def call(self, call_id: UUID) -> Row | None:
         """Return a call, with its prompt and answer if they were recorded."""
@@ -129,7 +129,7 @@ class AIEngine:
         return await self._db.fetch("SELECT * FROM shiftboss.ai_limit_status ORDER BY scope, name")
 
     async def ai_report(self, free: list[dict[str, Any]], cache: list[dict[str, Any]]) -> None:
-        await self._db.execute("SELECT shiftboss.ai_report(%s, %s)", [Jsonb(free), Jsonb(cache)])
+        await self._db.call("ai_report", Jsonb(free), Jsonb(cache))
 
     async def ai_cache_take(
         self, key: str, task_type: str, owner: UUID, lease: float
@@ -146,21 +146,17 @@ class AIEngine:
         return row["value"] if row else None
 
     async def ai_cache_put(self, key: str, task_type: str, value: dict[str, Any], ttl: float) -> None:
-        await self._db.execute(
-            "SELECT shiftboss.ai_cache_put(%s, %s, %s, %s)", [key, task_type, value, timedelta(seconds=ttl)]
-        )
+        await self._db.call("ai_cache_put", key, task_type, value, timedelta(seconds=ttl))
 
     async def ai_cache_release(self, key: str, owner: UUID) -> None:
-        await self._db.execute("SELECT shiftboss.ai_cache_release(%s, %s)", [key, owner])
+        await self._db.call("ai_cache_release", key, owner)
 
     async def ai_cache_get_many(self, keys: Sequence[str]) -> dict[str, Any]:
-        rows = await self._db.fetch("SELECT * FROM shiftboss.ai_cache_get_many(%s)", [list(keys)])
+        rows = await self._db.call_rows("ai_cache_get_many", list(keys))
         return {row["key"]: row["value"] for row in rows}
 
     async def ai_cache_put_many(self, values: Mapping[str, Any], task_type: str, ttl: float) -> None:
-        await self._db.execute(
-            "SELECT shiftboss.ai_cache_put_many(%s, %s, %s)", [Jsonb(values), task_type, _span(ttl)]
-        )
+        await self._db.call("ai_cache_put_many", Jsonb(values), task_type, _span(ttl))
 
     async def ai_prune(self) -> int:
         """Delete old calls, texts and cached answers, up to 1000 of each, and return how many."""

@@ -48,9 +48,7 @@ class Places:
 
         `present` has all source ids of the same extract.
         """
-        rows = await self._db.fetch(
-            "SELECT * FROM shiftboss.sight_places(%s, %s, %s)", [city, Jsonb(list(sightings)), list(present)]
-        )
+        rows = await self._db.call_rows("sight_places", city, Jsonb(list(sightings)), list(present))
         return {row["outcome"]: row["count"] for row in rows}
 
     async def classify_place(self, id: UUID, category: str | None, confidence: float) -> None:

@@ -125,7 +125,7 @@ class Fleet:
 
     async def beats(self, beats: Sequence[dict[str, Any]]) -> dict[str, Orders]:
         """Store the heartbeats of many workers and return the orders of each known worker."""
-        rows = await self._db.fetch("SELECT * FROM shiftboss.beats(%s)", [Jsonb(list(beats))])
+        rows = await self._db.call_rows("beats", Jsonb(list(beats)))
         return {row.pop("id"): Orders(known=True, **row) for row in rows}
 
     async def waiting(self, limit: int, marks: Mapping[int, datetime] | None = None) -> list[Row]:
@@ -232,7 +232,7 @@ class Fleet:
 
     async def withdraw_coordinator(self, name: str) -> None:
         """Delete a coordinator that stops."""
-        await self._db.execute("SELECT shiftboss.withdraw_coordinator(%s)", [name])
+        await self._db.call("withdraw_coordinator", name)
 
     async def coordinators(self) -> list[Row]:
         """Return the running coordinators with their statistics."""

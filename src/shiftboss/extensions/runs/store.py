@@ -57,7 +57,7 @@ class Runs:
 
     async def cancel_run(self, id: UUID, reason: str | None = None) -> None:
         """Cancel a run: at once while it is pending, through its worker while it is running."""
-        await self._db.execute("SELECT shiftboss.cancel_run(%s, %s)", [id, current().text(reason)])
+        await self._db.call("cancel_run", id, current().text(reason))
 
     async def task_of_run(self, id: UUID, queue: str = "default") -> UUID | None:
         """Return the task of a pending run; create it if there is none."""
