@@ -16,6 +16,7 @@ import pytest
 from shiftboss.db import Database
 from shiftboss.extensions.ai import AI, Need, admission, answers
 from shiftboss.model.errors import DatabaseUnavailable, Defer
+from shiftboss.model.step import StepScope, in_step
 from tests.conftest import outage
 
 from .asking import asked
@@ -110,6 +111,55 @@ async def test_a_killed_process_leaves_its_spend_to_the_next(
     await eventually(lambda: _is(spent(db), 0))
     async with await AI.open(settings, db):
         await eventually(lambda: _is(spent(db), COST))
+
+
+async def leave_spend(db: Database, directory: Path, name: str, cost: float) -> None:
+    """Leave what a killed process leaves: many admitted calls, whose real cost is on disk only."""
+    lines = []
+    for _ in range(100):
+        call = uuid.uuid4()
+        await db.ai.admit_call(call, provider="openai", model="m", kind="completion", task_type="t", tokens=1,
+                               cost=0.0001, lease=60)  # fmt: skip
+        settled = {"outcome": "ok", "prompt_tokens": 1, "completion_tokens": 1, "cost": cost / 100}
+        lines.append(json.dumps({"call_id": str(call), "noted_at": 1.0, **settled}))
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / f"{name}.calls").write_text("\n".join(lines))
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_no_call_is_admitted_before_the_spend_of_a_killed_process_is_recorded(
+    db: Database, server: ProtocolServer, make_settings: Any, data_dir: Path, when: str
+) -> None:
+    """Whether it was killed before this engine was opened, or while it was open."""
+    server.answers(SENTIMENT, usage=USAGE)
+    settings = make_settings("openai", daily_budget=1)
+    async with await AI.open(settings, db) as ai:
+        if when == "after":
+            await leave_spend(db, data_dir / "ai", "1-dead", 1.0)
+            with pytest.raises(Defer, match="the budget of provider openai is spent"):
+                await ai.complete(**ask())
+    if when == "before":
+        await leave_spend(db, data_dir / "ai", "1-dead", 1.0)
+        async with await AI.open(settings, db) as ai:
+            with pytest.raises(Defer, match="the budget of provider openai is spent"):
+                await ai.complete(**ask())
+    assert not server.requests()
+    assert await spent(db) == pytest.approx(1.0)
+
+
+async def test_the_calls_of_a_step_stay_within_the_budget(
+    db: Database, server: ProtocolServer, make_settings: Any
+) -> None:
+    """They are recorded together with the step, but earlier if they cost more than was reserved."""
+    server.answers("a long answer", usage={"prompt_tokens": 1000, "completion_tokens": 50_000})
+    async with await AI.open(make_settings("openai", daily_budget=1.1), db) as ai:
+        token = in_step.set(StepScope("long", db))
+        for number in range(3):  # about half a dollar each
+            await ai.complete(f"number {number}", model="openai")
+        with pytest.raises(Defer, match="the budget of provider openai is spent"):
+            await ai.complete("number 3", model="openai")
+        in_step.reset(token)
+    assert len(server.requests()) == 3
 
 
 async def test_a_call_that_was_never_settled_counts_at_its_estimate(db: Database) -> None:

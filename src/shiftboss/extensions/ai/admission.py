@@ -196,6 +196,7 @@ class FleetAdmissions:
         started, pause = time.monotonic(), 0.1
         while True:
             try:
+                await self._settler.catch_up(ADMISSION_TIMEOUT)
                 return await self._admit(call)
             except DatabaseError as error:
                 message = redact(str(error))
@@ -217,7 +218,8 @@ class FleetAdmissions:
 
     async def settle(self, ticket: Ticket, outcome: Outcome) -> None:
         await self._settler.settle(
-            ticket.call.id, outcome=outcome.status, model=outcome.model and storable(outcome.model),
+            ticket.call.id, reserved=ticket.call.estimate.cost, outcome=outcome.status,
+            model=outcome.model and storable(outcome.model),
             prompt_tokens=outcome.usage.prompt_tokens, completion_tokens=outcome.usage.completion_tokens,
             cost=outcome.usage.cost, latency_ms=outcome.seconds * 1000, error=outcome.error,
             retry_after=outcome.retry_after, finish_reason=outcome.finish_reason, prompt=outcome.prompt,

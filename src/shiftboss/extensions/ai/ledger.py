@@ -28,9 +28,10 @@ class Ledger:
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._directory = directory
-        self._path = directory / f"{os.getpid()}-{uuid4().hex[:12]}.calls"
-        lock = lock_file(self._path)
-        assert lock is not None, f"{self._path} belongs to this process"
+        lock = None
+        while lock is None:  # another process can briefly hold a new lock to look for entries
+            self._path = directory / f"{os.getpid()}-{uuid4().hex[:12]}.calls"
+            lock = lock_file(self._path)
         self._lock = lock
         self._file: IO[bytes] | None = None
         self._size = 0
@@ -56,11 +57,15 @@ class Ledger:
         for entry in waiting.values():
             self.note(entry)
 
-    def left_behind(self) -> Iterator[Entry]:
-        """Take over the entries of processes that have ended, and delete their files."""
-        # Include lock files without entries: a process that was killed leaves its lock file behind.
-        for path in sorted({each.with_suffix(".calls") for each in self._directory.glob("*.*")}):
-            if path == self._path or (lock := lock_file(path)) is None:
+    def left_behind(self, *, empty: bool = False) -> Iterator[Entry]:
+        """Take over the entries of processes that have ended, and delete their files.
+
+        With `empty`, also delete files without entries: a killed process leaves its lock file behind.
+        """
+        where = self._directory
+        named = where.glob("*.*") if empty else filter(_has_entries, where.glob("*.calls"))
+        for path in sorted({each.with_suffix(".calls") for each in named} - {self._path}):
+            if (lock := lock_file(path)) is None:
                 continue
             for entry in _read(path):
                 self.note(entry)
@@ -79,6 +84,13 @@ class Ledger:
         if not self._path.exists():
             self._path.with_suffix(".lock").unlink(missing_ok=True)
         self._lock.close()
+
+
+def _has_entries(path: Path) -> bool:
+    try:
+        return path.stat().st_size > 0
+    except FileNotFoundError:
+        return False
 
 
 def _read(path: Path) -> Iterator[Entry]:

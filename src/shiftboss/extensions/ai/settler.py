@@ -32,22 +32,45 @@ class Settler:
         self._ledger = _ledger(directory)
         self._waiting: dict[str, Entry] = {}
         self._with_steps: dict[str, Entry] = {}
+        self._costly: dict[str, Entry] = {}
         self._closed = False
         self._foreign: set[str] = set()
         self._booked: dict[str, asyncio.Event] = {}
         self._sender: asyncio.Task[None] | None = None
-        for entry in self._ledger.left_behind() if self._ledger is not None else ():
-            self._waiting[str(entry["call_id"])] = entry
+        self._caught_up = asyncio.Event()
+        self._take_over(empty=True)
+
+    async def catch_up(self, timeout: float) -> None:
+        """Record the cost of earlier calls of this process, and of those on this host that have ended.
+
+        They may have cost more than was reserved, so a budget holds only if they are recorded first.
+        """
+        self._waiting |= self._costly
+        self._costly.clear()
+        self._take_over()
+        try:
+            async with asyncio.timeout(timeout):
+                await self._caught_up.wait()
+        except TimeoutError:
+            raise DatabaseUnavailable("the cost of earlier calls is not recorded yet") from None
+
+    def _take_over(self, *, empty: bool = False) -> None:
+        self._on_disk(
+            lambda ledger: self._waiting.update({e["call_id"]: e for e in ledger.left_behind(empty=empty)})
+        )
         self._send_soon()
 
-    async def settle(self, call_id: UUID, **result: Any) -> None:
+    async def settle(self, call_id: UUID, *, reserved: float, **result: Any) -> None:
         """Settle a call. If that takes longer than a second, return; the entry is on disk and is sent later.
 
-        A successful call inside a step is settled in the transaction that stores the step.
+        A successful call inside a step is settled in the transaction that stores the step, or before the next
+        call of this process if it cost more than was reserved.
         """
         entry: Entry = {"call_id": str(call_id), "noted_at": time.time(), **sealed(result)}
         self._on_disk(lambda ledger: ledger.note(entry))
         if result["outcome"] == "ok" and self._attached(entry):
+            if result["cost"] > reserved:
+                self._costly[entry["call_id"]] = entry
             return
         self._waiting[entry["call_id"]] = entry
         booked = self._booked[entry["call_id"]] = asyncio.Event()
@@ -60,6 +83,7 @@ class Settler:
             log.warning("AI spend not recorded yet, will retry", call=entry["call_id"])
         finally:
             self._booked.pop(entry["call_id"], None)
+            self._note_progress()
 
     def _attached(self, entry: Entry) -> bool:
         """Attach the entry to the current step, and return whether there is one."""
@@ -67,6 +91,7 @@ class Settler:
 
         def ended(stored: bool) -> None:
             del self._with_steps[id]
+            self._costly.pop(id, None)
             if self._closed:
                 return  # the entry is still on disk, and the next process settles it
             if stored:
@@ -98,7 +123,15 @@ class Settler:
         except OSError as error:
             log.error("cannot write AI spend to disk", reason=str(error))
 
+    def _note_progress(self) -> None:
+        """Note whether an entry is overdue, which means that no caller waits for it."""
+        if any(id not in self._foreign and id not in self._booked for id in self._waiting):
+            self._caught_up.clear()
+        else:
+            self._caught_up.set()
+
     def _send_soon(self) -> None:
+        self._note_progress()
         if self._waiting and (self._sender is None or self._sender.done()):
             self._sender = asyncio.create_task(self._send())
 
@@ -132,6 +165,7 @@ class Settler:
             self._on_disk(self._settled)
         if id in self._booked:
             self._booked[id].set()
+        self._note_progress()
 
 
 def _ledger(directory: Path) -> Ledger | None:
