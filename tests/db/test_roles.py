@@ -243,14 +243,45 @@ async def test_a_role_that_may_only_create_can_migrate(bare_database_url: str) -
 
 async def test_a_role_without_rights_is_told_what_is_missing(login: str) -> None:
     async with await Database.open(login) as db:
-        with pytest.raises(DatabaseError, match="permission denied"):
+        with pytest.raises(DatabaseError, match="permission denied") as caught:
             await db.tasks.claim("w")
+    assert "`shiftboss db roles KIND ROLE --apply`" in (caught.value.hint or "")
 
 
 async def test_a_missing_role_is_told_how_to_make_it(database_url: str) -> None:
     with pytest.raises(UsageError, match="there is no role 'nobody'") as caught:
         await grants(database_url, Kind.WORKER, "nobody", apply=True)
     assert 'CREATE ROLE "nobody" LOGIN' in str(caught.value.hint)
+
+
+async def test_a_role_that_may_not_grant_is_refused(database_url: str, login: str) -> None:
+    """PostgreSQL only warns about a GRANT that grants nothing."""
+    name, other = urlsplit(login).username, urlsplit(login).username + "_2"
+    (await given(database_url, login, Kind.OPERATOR)).close()
+    with psycopg.connect(as_superuser(database_url), autocommit=True) as conn:
+        conn.execute(f"CREATE ROLE {other}")
+        try:
+            for kind in Kind:
+                with pytest.raises(Forbidden, match=f"role '{name}' may not grant these privileges"):
+                    await grants(login, kind, other, apply=True)
+        finally:
+            conn.execute(f"DROP ROLE {other}")  # fails if it was granted anything
+
+
+@pytest.mark.parametrize("kind", [kind for kind in Kind if kind is not Kind.OWNER])
+async def test_the_owner_keeps_its_privileges(database_url: str, kind: Kind) -> None:
+    owner = urlsplit(database_url).username
+    assert owner is not None
+    with pytest.raises(UsageError, match="owns the schema"):
+        await grants(database_url, kind, owner, apply=True)
+    await migrate(database_url)
+
+
+async def test_only_the_owner_of_the_schema_migrates(database_url: str, login: str) -> None:
+    await grants(as_superuser(database_url), Kind.OWNER, urlsplit(login).username or "", apply=True)
+    with pytest.raises(MigrationError, match="the schema belongs to role") as caught:
+        await migrate(login)
+    assert caught.value.hint == f"run `shiftboss db migrate` as {urlsplit(database_url).username}"
 
 
 async def test_a_role_may_connect_where_the_public_may_not(database_url: str, login: str) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import StrEnum
 
-from psycopg import sql
+from psycopg import errors, sql
 
 from shiftboss.db.connection import Connection, connect
 from shiftboss.extension import extensions
+from shiftboss.model.access import Forbidden
 from shiftboss.model.errors import UsageError
 
 ENQUEUED = (
@@ -37,23 +38,64 @@ class Kind(StrEnum):
     OWNER = "owner"
 
 
+_HERE = """
+SELECT current_database() AS name, array_agg(nspname::text) AS schemas, current_user AS me,
+    pg_get_userbyid(max(nspowner) FILTER (WHERE nspname = 'shiftboss')) AS owner FROM pg_namespace
+"""
+_SHARED = """
+SELECT has_database_privilege(%(role)s, current_database(), %(database)s)
+    AND has_schema_privilege(%(role)s, 'public', %(public)s) AS granted
+"""
+_WARNINGS = ("01006", "01007")  # PostgreSQL only warns if it revoked or granted nothing
+
+
 async def grants(url: str, kind: Kind, role: str, *, apply: bool = False) -> str:
     """Return the SQL that grants `role` the privileges of `kind`. With `apply`, also run it."""
     async with connect(url) as conn, conn.transaction():
-        present = "SELECT current_database() AS name, array_agg(nspname::text) AS schemas FROM pg_namespace"
-        row = await (await conn.execute(present)).fetchone()
+        row = await (await conn.execute(_HERE)).fetchone()
         if row is None or ("shiftboss" not in row["schemas"] and kind is not Kind.OWNER):
             raise UsageError(
                 "this database has no Shiftboss schema yet", hint="run `shiftboss db migrate` first"
+            )
+        if row["owner"] == role and kind is not Kind.OWNER:
+            raise UsageError(
+                f"role {role!r} owns the schema: the grants would take privileges away from it",
+                hint="it has all privileges; name another role",
             )
         schemas = [name for name in _schemas() if name in row["schemas"]]
         statements = _owner(row["name"]) if kind is Kind.OWNER else _statements(kind, schemas, row["name"])
         text = [statement.format(role=sql.Identifier(role)).as_string(conn) for statement in statements]
         if apply:
             await _require_role(conn, role)
-        for statement in text if apply else ():
-            await conn.execute(statement)
+            if not await _applied(conn, text, kind, role):
+                owner = row["owner"] or "the owner of the database"
+                raise Forbidden(
+                    f"role {row['me']!r} may not grant these privileges: nothing was changed",
+                    hint=f"run the command as {owner}, or print the SQL without --apply for {owner} to run",
+                )
     return "".join(f"{statement};\n" for statement in text)
+
+
+async def _applied(conn: Connection, statements: list[str], kind: Kind, role: str) -> bool:
+    """Run the statements. Returns whether `role` then has the privileges."""
+    warnings: list[str | None] = []
+    conn.add_notice_handler(lambda diagnostic: warnings.append(diagnostic.sqlstate))
+    shared, ours = (
+        statements[:2],
+        statements[2:],
+    )  # PUBLIC may already have those on the database and `public`
+    try:
+        for statement in shared:
+            await conn.execute(statement)
+        needs = ("CREATE", "CREATE") if kind is Kind.OWNER else ("CONNECT", "USAGE")
+        rights = {"role": role, "database": needs[0], "public": needs[1]}
+        row = await (await conn.execute(_SHARED, rights)).fetchone()
+        warnings.clear()
+        for statement in ours:
+            await conn.execute(statement)
+    except errors.InsufficientPrivilege:
+        return False
+    return bool(row and row["granted"]) and not any(state in _WARNINGS for state in warnings)
 
 
 async def _require_role(conn: Connection, role: str) -> None:
@@ -69,7 +111,8 @@ def _schemas() -> list[str]:
 
 def _statements(kind: Kind, schemas: list[str], database: str) -> Iterator[sql.SQL]:
     yield sql.SQL(f"GRANT CONNECT ON DATABASE {_quoted(database)} TO {{role}}")
-    yield sql.SQL("GRANT USAGE ON SCHEMA public, " + ", ".join(schemas) + " TO {role}")
+    yield sql.SQL("GRANT USAGE ON SCHEMA public TO {role}")
+    yield sql.SQL("GRANT USAGE ON SCHEMA " + ", ".join(schemas) + " TO {role}")
     if kind is Kind.ENQUEUE:
         yield sql.SQL(f"GRANT INSERT ({', '.join(ENQUEUED)}), SELECT (id) ON public.tasks TO {{role}}")
         yield sql.SQL("GRANT SELECT (status, capabilities) ON public.workers TO {role}")

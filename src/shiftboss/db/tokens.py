@@ -75,7 +75,8 @@ class Tokens:
         if not row["allowed"]:
             raise Forbidden(
                 f"the database role {row['role']!r} cannot write the audit log, so it changes nothing",
-                hint=f"connect as an operator: `shiftboss db roles operator {row['role']}` prints the grants",
+                hint=f"`shiftboss db roles operator {row['role']}` prints the grants;"
+                " to submit tasks, the kind enqueue is sufficient",
             )
         self._audits = True
 
