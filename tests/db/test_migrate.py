@@ -53,9 +53,21 @@ async def test_a_dry_run_shows_the_sql_and_changes_nothing(empty_database_url: s
 
 
 async def test_the_shown_sql_is_the_whole_schema(empty_database_url: str) -> None:
-    shown = await migrate(empty_database_url, dry_run=True, trees=[TREE])
+    """An administrator may run it with psql: the next migration finds nothing to do."""
+    shown = await migrate(empty_database_url, dry_run=True)
     query(empty_database_url, shown.sql)
-    assert query(empty_database_url, "SELECT count(*) FROM upper_names") == [(0,)]
+    assert await is_current(empty_database_url)
+    assert (await migrate(empty_database_url)).applied == []
+
+
+async def test_a_skipped_migration_locks_nothing(empty_database_url: str) -> None:
+    needy = SqlFile("0002_needy", "-- requires: teleport\nALTER TABLE public.thing ADD COLUMN place int;")
+    tree = dataclasses.replace(TREE, migrations=[TABLE, needy])
+    await migrate(empty_database_url, trees=[tree])
+    with psycopg.connect(empty_database_url) as reader:
+        reader.execute("SELECT FROM public.thing, shiftboss.migrations")
+        async with asyncio.timeout(30):
+            await migrate(empty_database_url, trees=[tree])
 
 
 async def test_a_failure_changes_nothing(empty_database_url: str) -> None:

@@ -101,7 +101,9 @@ def shell(arguments: Annotated[list[str] | None, typer.Argument(help="passed to 
 
 @app.command()
 def migrate(
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="print the SQL without running it")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="print the SQL, a script for psql, without running it")
+    ] = False,
 ) -> None:
     """Upgrade the schema to this version. Safe to repeat, and to run from several places at once."""
     from shiftboss.db.migrate import migrate

@@ -42,13 +42,20 @@ class Ledger:
 
     async def create(self) -> None:
         """Create the ledger, or bring that of an older version up to date."""
-        await self._conn.execute(CREATE)
+        index = "SELECT to_regclass('shiftboss.migrations_by_extension') IS NULL AS missing"
+        row = await (await self._conn.execute(index)).fetchone()
+        if row and row["missing"]:  # ALTER TABLE would block processes that start meanwhile
+            await self._conn.execute(CREATE)
         for tree in self._trees:
             names = [file.name for file in tree.migrations]
             await self._conn.execute(_ADOPT, [tree.owner, [*names, REPEATABLES]])
 
     async def record(self, tree: SqlTree, name: str, checksum: str) -> None:
         await self._conn.execute(_RECORD, [tree.owner, name, checksum])
+
+    def recorded(self, tree: SqlTree, name: str, checksum: str) -> str:
+        """Return the statement of `record` as text."""
+        return _RECORD.strip().replace("%s", "'{}'").format(tree.owner, name, checksum) + ";"
 
     async def entries(self) -> Entries:
         """Return checksums by extension and name. The first version stored no extension (None)."""

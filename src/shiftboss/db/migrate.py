@@ -25,10 +25,18 @@ T = TypeVar("T")
 
 LOCK = 0x5817F7B055  # the advisory lock that allows one migration at a time
 LOCK_TIMEOUT = "60s"
+# Bodies are not checked: functions may use functions and views that are created later.
+_SETTINGS = (
+    f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'; SET LOCAL statement_timeout = 0;"
+    " SET LOCAL check_function_bodies = off; SET LOCAL client_min_messages = warning"
+)
 
-# The GRANT statements that the current role needs before it can migrate.
+# The owner of the schema, if the current role cannot act as it, and the missing GRANT statements.
 _RIGHTS = """
-SELECT current_user AS role, concat_ws('; ',
+SELECT current_user AS role,
+    (SELECT pg_get_userbyid(nspowner) FROM pg_namespace
+     WHERE nspname = 'shiftboss' AND NOT pg_has_role(nspowner, 'USAGE')) AS owner,
+    concat_ws('; ',
     CASE WHEN to_regnamespace('shiftboss') IS NULL
           AND NOT has_database_privilege(current_database(), 'CREATE')
          THEN format('GRANT CREATE ON DATABASE "%s" TO "%s"', current_database(), current_user) END,
@@ -74,7 +82,9 @@ async def _apart(url: str, do: Callable[[Connection], Awaitable[T]]) -> T:
 async def _build_ahead(url: str, trees: Sequence[SqlTree] | None) -> list[str]:
     """Build missing indexes of large tables before the transaction that locks the tables."""
     async with _connect(url) as conn:
-        wanted = await Migration(conn, trees).indexes()
+        migration = Migration(conn, trees)
+        await migration.require_rights()
+        wanted = await migration.indexes()
     async with connect(url) as conn:  # CREATE INDEX CONCURRENTLY cannot run in a transaction
         return await build_ahead(conn, wanted)
 
@@ -148,26 +158,23 @@ class Migration:
         self._required = Required(conn)
 
     async def run(self) -> Migrated:
-        await self._require_rights()
         await self._conn.execute("SELECT pg_advisory_xact_lock(%s)", [LOCK])
-        await self._conn.execute(
-            f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'; SET LOCAL statement_timeout = 0"
-        )
-        # Functions may use functions and views that are created later.
-        await self._conn.execute("SET LOCAL check_function_bodies = off")
-        await self._conn.execute("SET LOCAL client_min_messages = warning")
+        await self._conn.execute(_SETTINGS)
         await self._ledger.create()
-        pending = await self._ledger.pending()
-        await self._lock([file.sql for _, file in pending])
         done = Migrated(notices=await self._required.look(self._trees, install=True))
+        pending = [
+            (tree, file)
+            for tree, file in await self._ledger.pending()
+            if file.requires not in self._required.missing
+        ]
+        await self._lock([file.sql for _, file in pending])
         foreign = [] if await self._ledger.entries() else await self._tables_in_public()
         applier = Applier(self._conn, self._required, foreign)
         for tree, file in pending:
-            if file.requires not in self._required.missing:
-                await applier.migration(file)
-                await drop_helper(self._conn, file)
-                await self._ledger.record(tree, file.name, file.checksum)
-                done.applied.append(file.name)
+            await applier.migration(file)
+            await drop_helper(self._conn, file)
+            await self._ledger.record(tree, file.name, file.checksum)
+            done.applied.append(file.name)
         await applier.repeatables(self._all("functions"), self._all("views"))
         for tree in self._trees:
             await self._ledger.record(tree, REPEATABLES, self._checksum(tree))
@@ -181,9 +188,15 @@ class Migration:
         await lock_tables(self._conn, made, "SHARE ROW EXCLUSIVE")
         await self._conn.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")
 
-    async def _require_rights(self) -> None:
-        """Raise an error that names the missing GRANT, before a statement fails."""
+    async def require_rights(self) -> None:
+        """Raise an error that names the owner of the schema or the missing GRANT, before anything fails."""
         row = await (await self._conn.execute(_RIGHTS)).fetchone()
+        if row and row["owner"]:
+            raise MigrationError(
+                f"the schema belongs to role {row['owner']}, not to {row['role']}",
+                hint=f"run `shiftboss db migrate` as {row['owner']}",
+                sqlstate="42501",
+            )
         if row and row["missing"]:
             raise MigrationError(
                 f"role {row['role']} lacks privileges to create the schema",
@@ -192,16 +205,21 @@ class Migration:
             )
 
     async def plan(self) -> Migrated:
-        """Return the SQL that `run` would execute."""
-        pending = [file for _, file in await self._ledger.pending()]
+        """Return a script for psql that does what `run` would do, and records it."""
+        pending = await self._ledger.pending()
         notices = await self._required.look(self._trees, install=False)
-        pending = self._required.possible(pending)
+        pending = [(tree, file) for tree, file in pending if file.requires not in self._required.missing]
         repeatables = self._required.possible([*self._all("functions"), *self._all("views")])
-        files = [*pending, *repeatables]
-        parts = [f"-- {file.name}\n{self._required.path(file)};\n{file.sql.strip()}" for file in files]
-        return Migrated(
-            [file.name for file in pending], notices, "\n\n".join([CREATE.strip(), *parts]) + "\n"
-        )
+        files = [*(file for _, file in pending), *repeatables]
+        record = [self._ledger.recorded(tree, file.name, file.checksum) for tree, file in pending]
+        record += [self._ledger.recorded(tree, REPEATABLES, self._checksum(tree)) for tree in self._trees]
+        parts = [f"BEGIN;\nSELECT pg_advisory_xact_lock({LOCK});\n{_SETTINGS};\n{CREATE.strip()}"]
+        parts += [
+            f"-- {file.name}\n{self._required.path(file)};\n{self._required.text(file).strip()}"
+            for file in files
+        ]
+        parts += ["\n".join(record), "COMMIT;"]
+        return Migrated([file.name for _, file in pending], notices, "\n\n".join(parts) + "\n")
 
     async def indexes(self) -> list[Index]:
         """Return the indexes of all migrations, if the database has been migrated before."""

@@ -44,7 +44,7 @@ class Required:
         row = await (await self._conn.execute(_EXTENSION, [name])).fetchone()
         self._schemas[name] = row["schema"] if row and row["schema"] else "public"
         if row is None:
-            return f"extension {name} is not available on this server: install it"
+            return f"extension {name} is not available on this server: to use what needs it, install it"
         if row["schema"] is not None or (install and await self._create(name)):
             return None
         return (
