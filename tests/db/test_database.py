@@ -3,11 +3,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import urlsplit
 
+import psycopg
 import pytest
 
 from shiftboss.db import Database
 from shiftboss.model.errors import DatabaseError, DatabaseUnavailable, MigrationError
+from tests.conftest import as_superuser
 from tests.servers import PASSWORD
 
 
@@ -42,8 +45,29 @@ async def test_a_refused_statement_is_our_error(db: Database) -> None:
 
 async def test_a_wrong_password_says_so(database_url: str) -> None:
     wrong = database_url.replace(f":{PASSWORD}@", ":wrong@")
-    with pytest.raises(DatabaseUnavailable, match="password authentication failed"):
+    with pytest.raises(DatabaseUnavailable, match="password authentication failed") as caught:
         await Database.open(wrong)
+    assert "PGPASSWORD" in (caught.value.hint or "")
+
+
+async def test_a_missing_database_and_a_full_one_say_so(database_url: str, login: str) -> None:
+    with pytest.raises(DatabaseUnavailable, match="does not exist") as caught:
+        await Database.open(urlsplit(database_url)._replace(path="/nowhere").geturl())
+    assert "create the database" in (caught.value.hint or "")
+    with psycopg.connect(as_superuser(database_url), autocommit=True) as conn:
+        conn.execute(f"ALTER ROLE {urlsplit(login).username} CONNECTION LIMIT 0".encode())
+    with pytest.raises(DatabaseUnavailable, match="too many connections") as caught:
+        await Database.open(login)
+    assert "CONNECTION LIMIT" in (caught.value.hint or "")
+
+
+async def test_a_read_only_server_says_so(database_url: str) -> None:
+    async with await Database.open(database_url) as db:
+        with pytest.raises(DatabaseError, match="read-only transaction") as caught:
+            async with db.transaction() as conn:
+                await conn.execute("SET TRANSACTION READ ONLY")
+                await conn.execute("DELETE FROM public.tasks")
+    assert "address of the primary" in (caught.value.hint or "")
 
 
 async def test_nobody_listening_says_so() -> None:

@@ -211,6 +211,24 @@ def _known(name: str, conn: Connection) -> bool:
     return conn.info.server_version >= _SINCE.get(name, 0)
 
 
+_HINTS = {
+    "42501": "connect as another role, or let the owner of the schema run"
+    " `shiftboss db roles KIND ROLE --apply`; kinds: enqueue, viewer, worker, operator",
+    "25006": "use the address of the primary; if this is the primary, default_transaction_read_only is on",
+}
+_CONNECTION_HINTS = (
+    (
+        ("no password supplied", "password authentication failed"),
+        "set PGPASSWORD, or write the password into ~/.pgpass or SHIFTBOSS_DATABASE_URL",
+    ),
+    (
+        ("too many connections", "too many clients", "connection slots"),
+        "raise max_connections or the role's CONNECTION LIMIT, lower database.pool_size, or use PgBouncer",
+    ),
+    (('FATAL: database "',), "create the database, or correct its name in SHIFTBOSS_DATABASE_URL"),
+)
+
+
 @contextmanager
 def translated() -> Iterator[None]:
     """Translate the driver's errors into ours, so that other packages do not depend on the driver."""
@@ -225,11 +243,17 @@ def translated() -> Iterator[None]:
 def _translate(error: psycopg.Error) -> DatabaseError:
     message = error.diag.message_primary or str(error).strip() or type(error).__name__
     message = " ".join(message.split())  # messages of libpq span several lines
-    hint, state = error.diag.message_hint, error.sqlstate
+    state = error.sqlstate
+    hint = error.diag.message_hint or _HINTS.get(state or "")
     if _is_transient(error):
-        hint = hint or "check that PostgreSQL is running and that SHIFTBOSS_DATABASE_URL is correct"
-        return DatabaseUnavailable(message, hint=hint, sqlstate=state)
+        return DatabaseUnavailable(message, hint=hint or _connection_hint(message), sqlstate=state)
     return DatabaseError(message, hint=hint, sqlstate=state)
+
+
+def _connection_hint(message: str) -> str:
+    """Return what to do if a connection fails. Such errors have no code, only the text of the server."""
+    found = (hint for texts, hint in _CONNECTION_HINTS if any(text in message for text in texts))
+    return next(found, "check that PostgreSQL is running and that SHIFTBOSS_DATABASE_URL is correct")
 
 
 def _is_transient(error: psycopg.Error) -> bool:
