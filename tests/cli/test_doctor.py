@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
@@ -17,9 +18,11 @@ from shiftboss.db import Database
 from shiftboss.db.embedded import EmbeddedServer
 from shiftboss.db.insights.condition import Condition
 from shiftboss.db.migrate import migrate
+from shiftboss.db.roles import Kind, grants
 from shiftboss.model.settings import Settings
 from shiftboss.model.task import NewTask
 from shiftboss.model.worker import Member
+from tests.conftest import as_superuser
 from tests.pooler import needs_pooler, pooler
 from tests.servers import direct
 
@@ -111,6 +114,22 @@ async def test_a_transaction_left_open(db: Database, monkeypatch: pytest.MonkeyP
         await conn.execute("SELECT 1")
         finding = said(await findings.database(db), "a transaction of forgetful")
         assert f"pg_terminate_backend({conn.info.backend_pid})" in (finding.command or "")
+
+
+async def test_sessions_of_other_roles(database_url: str, login: str) -> None:
+    """An ordinary role counts them, and is told how to see what they do."""
+    role = urlsplit(login).username or ""
+    await grants(database_url, Kind.OPERATOR, role, apply=True)
+    async with await Database.open(login) as db:
+        before = (await db.insights.condition.server())["connections"]
+        async with await psycopg.AsyncConnection.connect(database_url):
+            assert (await db.insights.condition.server())["connections"] > before
+        hidden = said(await findings.database(db), "long transactions of other roles are not visible")
+        assert hidden.advice is not None
+        with psycopg.connect(as_superuser(database_url), autocommit=True) as conn:
+            conn.execute(hidden.advice.partition("run: ")[2].encode())
+        shown = await findings.database(db)
+    assert not [finding for finding in shown if "not visible" in finding.message]
 
 
 async def test_a_table_of_dead_rows(db: Database) -> None:

@@ -74,7 +74,10 @@ async def crashed_fleet(db: Database, threshold: float) -> list[Found]:
 async def no_leader(db: Database, threshold: float) -> list[Found]:
     if (await db.insights.figures.fleet())["led"]:
         return []
-    message = "the fleet has no leader: lost tasks are not rescued, schedules do not fire, nothing is pruned"
+    message = (
+        "the fleet has no leader: lost tasks are not rescued, schedules do not fire, nothing is pruned;"
+        " a worker process or a supervisor must be running"
+    )
     return [Found("", message, "shiftboss events --kind leader.elected", 0.0)]
 
 

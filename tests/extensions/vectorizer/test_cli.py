@@ -92,10 +92,10 @@ async def test_doctor_says_that_there_is_no_pgvector(db: Database, monkeypatch: 
         conn.execute("DROP EXTENSION vector CASCADE")
     [finding] = await pgvector(db, Settings.load())
     assert (finding.level, finding.advice) == (
-        "warning",
-        "have a superuser run CREATE EXTENSION vector, then shiftboss db migrate",
+        "ok",
+        "to use them, have a superuser run CREATE EXTENSION vector, then shiftboss db migrate",
     )
     nowhere = AsyncMock(return_value={"vector": None, "vector_available": False})
     monkeypatch.setattr(Condition, "server", nowhere)
     [finding] = await pgvector(db, Settings.load())
-    assert finding.advice == "install pgvector on the server, then shiftboss db migrate"
+    assert finding.advice == "to use them, install pgvector on the server, then shiftboss db migrate"

@@ -9,11 +9,14 @@ from shiftboss.db.family import Family
 from shiftboss.db.insights.rows import ServerState
 from shiftboss.extension import extensions
 
+# A role without pg_read_all_stats sees only the database and the user of other roles' sessions.
 _SERVER = """SELECT current_setting('server_version') AS version,
     current_setting('fsync')::boolean AS fsync, current_setting('autovacuum')::boolean AS autovacuum,
     current_setting('synchronous_commit') AS synchronous_commit,
     current_setting('max_connections')::int AS max_connections,
-    (SELECT count(*) FROM pg_catalog.pg_stat_activity WHERE backend_type = 'client backend') AS connections,
+    (SELECT count(*) FROM pg_catalog.pg_stat_activity WHERE datid IS NOT NULL AND usesysid IS NOT NULL
+        AND coalesce(backend_type, 'client backend') = 'client backend') AS connections,
+    current_user AS role, pg_catalog.pg_has_role('pg_read_all_stats', 'USAGE') AS sees_sessions,
     pg_catalog.pg_is_in_recovery() AS standby,
     (SELECT extversion FROM pg_catalog.pg_extension WHERE extname = 'vector') AS vector,
     EXISTS (SELECT FROM pg_catalog.pg_available_extensions WHERE name = 'vector') AS vector_available,

@@ -312,6 +312,9 @@ class ServerState(TypedDict):
     synchronous_commit: str
     max_connections: int
     connections: int
+    role: str
+    sees_sessions: bool
+    """Whether the role sees the transactions of other roles."""
     standby: bool
     vector: str | None
     vector_available: bool

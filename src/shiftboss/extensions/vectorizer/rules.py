@@ -41,7 +41,7 @@ RULES = (
 
 
 async def pgvector(db: Database, settings: Settings) -> list[Finding]:
-    """Report that the database has no pgvector."""
+    """Report that the database has no pgvector, which is optional."""
     from shiftboss.cli.findings import Finding
 
     server = await db.insights.condition.server()
@@ -50,4 +50,4 @@ async def pgvector(db: Database, settings: Settings) -> list[Finding]:
     message = "pgvector is not installed: journal vectors and vectorizers are unavailable"
     there, make = "have a superuser run CREATE EXTENSION vector", "install pgvector on the server"
     advice = f"{there if server['vector_available'] else make}, then shiftboss db migrate"
-    return [Finding("warning", "database", message, advice)]
+    return [Finding("ok", "database", message, f"to use them, {advice}")]
