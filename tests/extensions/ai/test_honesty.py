@@ -172,9 +172,52 @@ async def test_the_writers_text_is_what_gets_analysed(
     assert entry.results["multimodal_integration"].processed_data["text"] == ENTRY
 
 
+@pytest.mark.parametrize(
+    ("made", "kept"),
+    [
+        ({"title": "A swim in the lake"}, {"title": "A swim in the lake"}),
+        ({"title": "A swim with Napoleon"}, {"title": "We swam in the lake with Anna"}),
+        ({"title": "Two swims in 1984"}, {"title": "We swam in the lake with Anna"}),
+        ({"title": " "}, {"title": "We swam in the lake with Anna"}),
+        ({"language": "English"}, {"language": "en"}),
+        ({"source": "a diary"}, {"source": "text"}),
+        ({"fields": {"mood": 7, "diagnosis": "tired"}}, {"fields": {"mood": 7}}),
+    ],
+)
+def test_what_a_model_adds_to_a_parse_is_replaced(made: dict[str, Any], kept: dict[str, Any]) -> None:
+    found = answers.RawDataParsing.model_validate(parse_of(**made), context={"content": ENTRY})
+    assert found.processed_data.model_dump() | kept == found.processed_data.model_dump()
+
+
+def test_insights_about_strangers_are_dropped() -> None:
+    insights = [
+        {"kind": "pattern", "text": text, "confidence": 0.9}
+        for text in ("You are happy with Anna.", "You often travel to Paris with Napoleon.")
+    ]
+    summary = "A good day with Anna. You miss your friend Napoleon."
+    made = {
+        "summary": summary,
+        "insights": insights,
+        "recommendations": ["Call Anna.", "Visit Jessica in Paris."],
+    }
+    found = answers.InsightGeneration.model_validate(
+        {"confidence_score": 0.9, "processed_data": made},
+        context={"content": "We swam.", "user_context": {"people": {"Anna": 3}}},
+    ).processed_data
+    assert found.summary == "A good day with Anna."
+    assert [one.text for one in found.insights] == ["You are happy with Anna."]
+    assert found.recommendations == ["Call Anna."]
+
+
+def test_no_emotion_dominates_if_none_is_there() -> None:
+    made = {"emotions": {}, "dominant_emotion": "joy", "emotional_intensity": 0.2}
+    found = answers.EmotionDetection.model_validate({"confidence_score": 0.9, "processed_data": made})
+    assert found.processed_data.dominant_emotion == "neutral"
+
+
 async def test_figures_are_computed(server: ProtocolServer, make_settings: Any) -> None:
     entities = [{"text": name, "type": "PERSON", "confidence": 0.9} for name in ("Anna", "Napoleon")]
-    found = {"extracted_text": "Something else.", "key_phrases": ["the lake"], "entities": entities,
+    found = {"extracted_text": "Something else.", "key_phrases": ["Cold lakes", "war with Russia"], "entities": entities,
              "word_count": 250, "reading_time_minutes": 99}  # fmt: skip
     server.answers({"confidence_score": 0.9, "processed_data": found})
     async with await AI.open(make_settings("openai")) as ai:
@@ -183,6 +226,7 @@ async def test_figures_are_computed(server: ProtocolServer, make_settings: Any) 
     data = answer.value.processed_data
     assert (data.word_count, data.reading_time_minutes, data.extracted_text) == (9, 1, text)
     assert [entity.text for entity in data.entities] == ["Anna"]
+    assert data.key_phrases == ["Cold lakes"]
     assert "word_count" not in json.dumps(server.bodies()[0]), "nor is the model asked for them"
 
 

@@ -27,7 +27,7 @@ def facts(text: Text, kind: str | None = None) -> dict[str, Any]:
 
     Named values are told once more as fields, but stay in the text where they were written.
     """
-    clean = Text(_clean(text.raw, kind or _source(text.raw)))
+    clean = Text(_clean(text.raw, kind or source_of(text.raw)))
     return {
         "text": clean.raw,
         "sentences": clean.sentences,
@@ -38,20 +38,25 @@ def facts(text: Text, kind: str | None = None) -> dict[str, Any]:
 
 
 def parse_raw(text: Text, kind: str | None = None) -> dict[str, Any]:
-    source = kind or _source(text.raw)
+    source = kind or source_of(text.raw)
     found = facts(text, source)
-    body, fields = _split_fields(text.raw)
     clean = Text(found["text"])
     named = clean.language[1] if clean.words else 0.0
-    title = str(fields.pop("title", "") or _title(Text(_clean(body, source))))
-    judged = {"title": title, "language": clean.language[0], "source": source, "fields": fields}
+    fields = {name: value for name, value in found["fields"].items() if name != "title"}
+    judged = {"title": title_of(text, source), "language": clean.language[0], "source": source}
     return {
-        "processed_data": found | judged,
+        "processed_data": found | judged | {"fields": fields},
         "confidence_score": round(min(1.0, 0.5 * named + 0.5 * min(1.0, 0.3 + len(clean.words) / 20)), 3),
     }
 
 
-def _source(raw: str) -> str:
+def title_of(text: Text, source: str) -> str:
+    """The title that the text states, or its first sentence if that is short, or its best phrase."""
+    body, fields = _split_fields(text.raw)
+    return str(fields.get("title") or _title(Text(_clean(body, source))))
+
+
+def source_of(raw: str) -> str:
     if IMAGE.match(raw):
         return "image_description"
     if TIMESTAMP.search(raw) or SPEAKER.search(raw) or len(SPOKEN.findall(raw)) >= 2:
