@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -218,6 +220,9 @@ async def test_the_variables_of_a_template_are_checked(make_settings: Any, promp
             await ai.complete(template="summary", variables={"text": "x", "txt": "y"})
         with pytest.raises(ConfigError, match="no prompt template 'summry'"):
             await ai.complete(template="summry")
+        with pytest.raises(ConfigError, match="no prompt template 'summary@9'") as unknown:
+            await ai.complete(template="summary@9")
+        assert unknown.value.hint == "choose one of: summary@1, summary@2"
         with pytest.raises(UsageError, match="give exactly one of"):
             await ai.complete("x", template="summary")
 
@@ -297,9 +302,37 @@ async def test_the_key_of_one_vendor_is_not_sent_to_another_server(
 
 
 async def test_a_model_that_is_not_there(make_settings: Any) -> None:
-    async with await AI.open(make_settings("openai", "local")) as ai:
-        with pytest.raises(ConfigError, match="there is no model 'gpt-9'"):
+    settings = make_settings("openai", "local")
+    async with await AI.open(settings) as ai:
+        with pytest.raises(ConfigError, match="there is no model 'gpt-9'") as unknown:
             await ai.complete("x", model="gpt-9")
+        for ask in (
+            ai.complete("x", model="azure"),
+            ai.embed(["x"], "azure"),
+            ai.embed(["x"], None, "azure"),
+        ):
+            with pytest.raises(ConfigError, match="provider 'azure' is not configured") as unset:
+                await ask
+            assert "set AZURE_OPENAI_API_KEY and AZURE_OPENAI_ENDPOINT" in (unset.value.hint or "")
+    header, line = str(unknown.value.hint).partition("shiftboss.toml: ")[2].split(" and below it ")
+    added = tomllib.loads(f"{header}\n{line}")["ai"]["models"]
+    assert list(AISettings.model_validate({"models": added}).models) == ["gpt-9"], "the hint works as printed"
+
+
+async def test_embeddings_of_a_provider(server: ProtocolServer, make_settings: Any) -> None:
+    """A provider, or its embedding model, is named in `model` as it is for completions."""
+    async with await AI.open(make_settings("openai", "local")) as ai:
+        made = [await ai.embed(["x"], model) for model in (None, "local", "openai", "text-embedding-3-small")]
+        assert [each.provider for each in made] == ["local", "local", "openai", "openai"]
+        assert (await ai.embed(["x"], "another", "openai")).provider == "openai"
+    assert [body["model"] for body in server.bodies()] == ["text-embedding-3-small"] * 2 + ["another"]
+
+
+def test_a_deployment_without_its_key_names_the_model(make_settings: Any) -> None:
+    mine = {"deployments": [{"model": "m", "base_url": "http://127.0.0.1:1/v1", "api_key_env": "MINE_KEY"}]}
+    settings = AISettings.model_validate({"models": {"mine": mine}})
+    with pytest.raises(ConfigError, match=r"ai.models.mine: deployment 1 needs .* MINE_KEY"):
+        asyncio.run(AI.open(settings, environment={}))
 
 
 async def test_vectors_are_bought_once(db: Database, server: ProtocolServer, make_settings: Any) -> None:

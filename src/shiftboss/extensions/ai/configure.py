@@ -14,7 +14,7 @@ from shiftboss.extensions.ai.admission import Admissions, FleetAdmissions, OpenA
 from shiftboss.extensions.ai.guard import Guarded
 from shiftboss.extensions.ai.protocol import Provider, Wanted
 from shiftboss.extensions.ai.records import Recorder
-from shiftboss.extensions.ai.router import Deployment, Model, Router
+from shiftboss.extensions.ai.router import NEEDS, Deployment, Model, Router
 from shiftboss.extensions.ai.secrets import remember_secret
 from shiftboss.extensions.ai.settings import (
     AISettings,
@@ -189,17 +189,17 @@ class Builder:
         deployments = []
         for number, own in enumerate(model.deployments, 1):
             place = f"{name}/{number}"
-            settings = self._merged(model, own)
+            settings = self._merged(model, own, f"ai.models.{name}: deployment {number}")
             provider = MAKERS[own.provider](settings, self._environment, place)
             if provider is None:
                 raise ConfigError(
                     f"ai.models.{name}: deployment {number} has no key or address",
-                    hint=f"set api_key_env and base_url, or configure ai.{own.provider}",
+                    hint=f"set its base_url and api_key_env, or {NEEDS[own.provider]}",
                 )
             deployments.append(Deployment(await self._guard(provider, settings), own.weight))
         return Model(name, deployments, model.fallback)
 
-    def _merged(self, model: ModelSettings, own: DeploymentSettings) -> ProviderSettings:
+    def _merged(self, model: ModelSettings, own: DeploymentSettings, where: str) -> ProviderSettings:
         """Return the provider's section, overridden by the settings of the deployment and the model."""
         base: ProviderSettings = getattr(self._settings, own.provider)
         changes = {
@@ -207,20 +207,21 @@ class Builder:
             for name in ("api_version", "base_url", "timeout", "strict")
             if getattr(own, name) is not None
         }
-        changes |= self._own_key(own)
+        changes |= self._own_key(own, where)
         limits = {name: getattr(own, name) for name in LIMITS}
         prices = {name: getattr(model, name) for name in PRICES}
         shape = {"context_window": model.context_window, "embedding_dimensions": model.embedding_dimensions}
         names = {"model": own.model, "embedding_model": own.model, "enabled": True}
         return base.model_copy(update=changes | limits | prices | shape | names)
 
-    def _own_key(self, own: DeploymentSettings) -> dict[str, object]:
+    def _own_key(self, own: DeploymentSettings, where: str) -> dict[str, object]:
         """Return the key of a deployment. A vendor's key is never sent to another server."""
         if own.api_key_env is not None:
             key = self._environment.get(own.api_key_env)
             if not key:
                 raise ConfigError(
-                    f"the environment variable {own.api_key_env} is not set", hint="set it to the API key"
+                    f"{where} needs the environment variable {own.api_key_env}",
+                    hint="set it to the API key, also for the workers",
                 )
             return {"api_key": SecretStr(key), "api_key_file": None}
         if own.api_key is not None or own.api_key_file is not None:

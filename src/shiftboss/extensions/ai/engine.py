@@ -247,9 +247,10 @@ class AI(Client):
 
     async def _route(self, wanted: Wanted) -> tuple[Fallback, str, str | None]:
         """Return the providers, a cache name for their vectors, and the model to request."""
-        provider = wanted.provider or self._settings.embedding_provider
+        default = self._settings.embedding_provider
         if not wanted.custom:
-            return self._router.embedding_route(provider, wanted.model)
+            return self._router.embedding_route(wanted.provider, wanted.model, default)
+        provider = wanted.provider or default
         place = wanted._replace(provider=provider, model=None, dimensions=None)
         async with self._routing:
             if place not in self._custom:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,11 @@ from shiftboss.model.errors import ConfigError
 
 PREFERRED = {Need.ADVANCED: "openai", Need.STANDARD: "azure", Need.BASIC: "ollama"}
 LAST_RESORT = "local"
+NEEDS = {
+    "openai": "OPENAI_API_KEY",
+    "azure": "AZURE_OPENAI_API_KEY and AZURE_OPENAI_ENDPOINT",
+    "ollama": "OLLAMA_HOST",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +77,7 @@ class Router:
             return self._of_model(self.models[model]), model
         serving = [p for p in self.providers.values() if model in (p.name, p.model)]
         if not serving:
-            raise ConfigError(f"there is no model {model!r}", hint=f"choose one of: {self._known()}")
+            raise self._unknown(model)
         return Fallback(serving, serving), f"{serving[0].name}:{serving[0].model}"
 
     def _of_model(self, model: Model) -> Fallback:
@@ -85,23 +91,45 @@ class Router:
             )
         return Fallback(list({each.name: each for each in order}.values()), primary)
 
-    def embedding_route(self, name: str, model: str | None = None) -> tuple[Fallback, str, str | None]:
+    def embedding_route(
+        self, name: str | None, model: str | None, default: str
+    ) -> tuple[Fallback, str, str | None]:
         """Return the providers, a cache name for their vectors, and the model to request.
 
-        If `model` is not in the settings, these are the named provider and others with its embedding model.
+        If `model` is not in the settings, these are one provider and others with its embedding model: the
+        provider that is called `name`, the one that `model` is or that has it, or else `default`.
         """
         if model is not None and model in self.models:
             return self._of_model(self.models[model]), model, None
+        if name is None and model is not None:
+            named = (
+                each.name for each in self.providers.values() if model in (each.name, each.embedding_model)
+            )
+            name = model if model in NEEDS else next(named, None)
+        name = name or default
+        model = None if model == name else model
         first = self.providers.get(name)
         if first is None:
-            known = ", ".join(self.providers)
-            raise ConfigError(f"embedding provider {name!r} is not configured", hint=f"configured: {known}")
+            raise self._unknown(name)
         others = [
             provider
             for provider in self.providers.values()
             if provider is not first and provider.embedding_model == first.embedding_model
         ]
         return Fallback([first, *others]), f"{name}:{model or first.embedding_model}", model
+
+    def _unknown(self, model: str) -> ConfigError:
+        if model in NEEDS:
+            return ConfigError(
+                f"provider {model!r} is not configured",
+                hint=f"set {NEEDS[model]}, or choose one of: {self._known()}",
+            )
+        quoted = json.dumps(model, ensure_ascii=False)
+        return ConfigError(
+            f"there is no model {model!r}",
+            hint=f"choose one of: {self._known()}; or add it, with its prices, to shiftboss.toml: "
+            f"[[ai.models.{quoted}.deployments]] and below it model = {quoted}",
+        )
 
     def _known(self) -> str:
         return ", ".join([*self.models, *self.providers])

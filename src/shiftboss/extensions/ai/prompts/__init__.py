@@ -153,7 +153,8 @@ class Prompts:
                 prompts = [prompt for prompt in prompts if str(prompt.number) == number]
             if prompts:
                 return max(prompts, key=lambda prompt: prompt.number or 0)
-        known = ", ".join(sorted({prompt.name for prompt in self.all()}))
+        versions = [f"{wanted}@{each.number}" for each in self.all() if each.name == wanted and each.number]
+        known = ", ".join(versions or sorted({prompt.name for prompt in self.all()}))
         raise ConfigError(f"there is no prompt template {name!r}", hint=f"choose one of: {known}")
 
     def all(self) -> list[Prompt]:
