@@ -60,7 +60,7 @@ async def test_a_circuit_opened_by_one_process_is_open_for_another(
     await fleet(database_url, settings, ["a", "b"])
     asked = len(server.requests())
     assert asked >= 5
-    assert await fleet(database_url, settings, ["c"]) == [["provider open"]]
+    assert await fleet(database_url, settings, ["c"]) == [["the circuit of openai is open"]]
     assert len(server.requests()) == asked, "the other process did not even ask"
 
 
@@ -175,7 +175,7 @@ async def test_the_process_breaker_opens_probes_and_closes(
             await ai.complete(**ask())
         with pytest.raises(Defer) as held:
             await ai.complete(**ask())
-        assert held.value.reason == "provider open"
+        assert held.value.reason == "the circuit of openai is open"
         server.reset()
         server.answers(SENTIMENT)
         await asyncio.sleep(held.value.seconds)
@@ -247,7 +247,7 @@ async def test_five_failures_in_a_row_open_the_circuit(clock: Clock) -> None:
     assert await clock.circuit() == "closed"
     await fail(clock, 1)
     held = await clock.admit()
-    assert (held["call_id"], held["reason"], held["wait_seconds"]) == (None, "provider open", 30)
+    assert (held["call_id"], held["reason"], held["wait_seconds"]) == (None, "the circuit of p is open", 30)
 
 
 async def test_one_probe_decides_over_an_open_circuit(clock: Clock) -> None:
@@ -256,7 +256,7 @@ async def test_one_probe_decides_over_an_open_circuit(clock: Clock) -> None:
     await clock.move(30)
     probe = await clock.admit()
     assert await clock.circuit() == "half-open"
-    assert (await clock.admit())["reason"] == "provider open", "only one probe at a time"
+    assert (await clock.admit())["reason"] == "the circuit of p is open", "only one probe at a time"
     await clock.settle(probe, "unavailable")
     assert (await clock.admit())["wait_seconds"] == 30
     await clock.move(30)

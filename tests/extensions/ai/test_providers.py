@@ -214,6 +214,39 @@ async def test_fallback_walks_down_to_the_local_provider(server: ProtocolServer,
     assert asked[6].startswith("/api/chat")
 
 
+async def test_a_billed_answer_spends_an_attempt_although_another_provider_is_held(
+    server: ProtocolServer, make_settings: Any
+) -> None:
+    """A deferred task spends no attempt: it would pay for the malformed answers again and again."""
+    server.answers("not JSON")
+    settings = make_settings("openai", "azure")
+    held = settings.azure.model_copy(update={"base_url": "http://127.0.0.1:1"})
+    breaker = settings.breaker.model_copy(update={"failures": 1})
+    settings = settings.model_copy(update={"azure": held, "breaker": breaker})
+    async with await AI.open(settings) as ai:
+        with pytest.raises(Exhausted, match=r"^openai: malformed.*azure: the circuit of azure is open"):
+            await ai.complete(**ask())
+
+
+async def test_a_deferral_has_the_errors_of_all_providers(server: ProtocolServer, make_settings: Any) -> None:
+    server.fails(429, retry_after=37)
+    async with await AI.open(make_settings("openai", "azure")) as ai:
+        with pytest.raises(Defer) as held:
+            await ai.complete(**ask())
+    assert held.value.hint is not None
+    assert "openai: rate limited" in held.value.hint
+    assert "azure: rate limited" in held.value.hint
+
+
+async def test_a_server_without_the_model_says_so(proxy: FaultProxy, make_settings: Any) -> None:
+    proxy.fault, proxy.status = "canned", "404 Not Found"
+    proxy.canned = b'{"error": {"message": "The model `gpt-9` does not exist", "code": "model_not_found"}}'
+    async with await AI.open(make_settings("openai", url=proxy.url)) as ai:
+        with pytest.raises(Exhausted, match=r"^openai: .*404.*The model `gpt-9` does not exist") as refused:
+            await ai.complete("x")
+    assert refused.value.hint == "check model and base_url"
+
+
 async def test_open_without_anything_configured_is_a_clear_error() -> None:
     with pytest.raises(ConfigError, match="no AI provider"):
         await AI.open(AISettings(providers=["openai"]), environment={})

@@ -139,8 +139,9 @@ class ProcessAdmissions:
 
     def _refuse_while_open(self, now: float) -> None:
         if self._opened_at is not None:
-            self._refuse("provider open", self._opened_at + self._breaker.recovery - now)
-            self._refuse("provider open", 1.0 if self._probing else 0.0)
+            reason = f"the circuit of {self._provider} is open"
+            self._refuse(reason, self._opened_at + self._breaker.recovery - now)
+            self._refuse(reason, 1.0 if self._probing else 0.0)
 
     def _refuse_over_budget(self, now: float, cost: float) -> None:
         budget = self._settings.daily_budget

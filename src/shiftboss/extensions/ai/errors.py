@@ -11,7 +11,7 @@ from shiftboss.model.task import storable
 
 MAX_LENGTH = 500
 NO_MODEL = (
-    "no model that writes text is asked: "
+    "no model that writes text is configured: "
     "set OPENAI_API_KEY, or AZURE_OPENAI_API_KEY and AZURE_OPENAI_ENDPOINT, "
     "or OLLAMA_HOST"
 )
@@ -32,7 +32,7 @@ class ProviderError(ShiftbossError):
         usage: Usage | None = None,
     ) -> None:  # fmt: skip
         # Redact before cutting: a part of a key must not remain.
-        self._prefix = f"{provider}: {redact(storable(message))[:MAX_LENGTH]}"
+        self._prefix = f"{provider}: " * bool(provider) + redact(storable(message))[:MAX_LENGTH]
         self._detail = redact(storable(detail))[:MAX_LENGTH]
         super().__init__(self._joined(), hint=hint)
         self.provider = provider
@@ -98,13 +98,14 @@ class Malformed(ProviderError):
 
 
 class Exhausted(ProviderError):
-    """Every provider of a fallback order failed."""
+    """Every provider of a fallback order failed. The message has the error of each."""
 
     def __init__(self, errors: Sequence[ProviderError]) -> None:
         message = "; ".join(str(error) for error in errors) or "no provider supports this request"
-        if all(isinstance(error, Unsuitable) and error.provider == "local" for error in errors):
-            message = f"{NO_MODEL} ({message})" if errors else message
-        super().__init__("fallback", message, hint="run `shiftboss providers`")
+        hint: str | None = "`shiftboss providers` shows the state and the last error of each provider"
+        if errors and all(isinstance(error, Unsuitable) and error.provider == "local" for error in errors):
+            message, hint = f"{NO_MODEL} ({message})", None
+        super().__init__("", message, hint=next((error.hint for error in errors if error.hint), hint))
         self.errors = tuple(errors)
         self.of_request = bool(errors) and all(error.of_request for error in errors)
 
@@ -119,13 +120,16 @@ class Held(ProviderError):
 
     def deferral(self) -> Defer:
         """Return what a handler raises. The reason is clear text: SQL finds tasks that a limit deferred."""
-        return Defer(self.reason, self.seconds, hint=str(self), clear=True)
+        return Defer(self.reason, self.seconds, hint=self.hint or str(self), clear=True)
 
 
 class TooCostly(ProviderError):
     """The call costs more than a whole daily budget, so waiting does not help."""
 
     of_request = True
+
+    def __init__(self, provider: str, message: str) -> None:
+        super().__init__(provider, message, hint="raise the budget, or lower the estimate with max_tokens")
 
 
 class Limited(Held):

@@ -6,7 +6,15 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from typing import TypeVar
 
-from shiftboss.extensions.ai.errors import Declined, Exhausted, Held, ProviderError, Truncated, Unadmitted
+from shiftboss.extensions.ai.errors import (
+    Declined,
+    Exhausted,
+    Held,
+    Malformed,
+    ProviderError,
+    Truncated,
+    Unadmitted,
+)
 from shiftboss.extensions.ai.protocol import (
     Capability,
     Chat,
@@ -105,12 +113,20 @@ class Failures:
     def add(self, provider: Provider, error: ProviderError) -> None:
         if isinstance(error, Unadmitted):  # the other providers depend on the same database
             raise error
-        log.info("provider failed, trying the next one", provider=provider.name, error=str(error))
+        log.info("provider failed", provider=provider.name, error=str(error))
         self._errors.append(error)
         if isinstance(error, Declined | Truncated):
             self._declined.add(provider.model)
 
     def error(self) -> ProviderError:
-        """Return the `Held` with the shortest wait, or `Exhausted` if waiting does not help."""
+        """Return the `Held` with the shortest wait, or `Exhausted` if waiting does not help.
+
+        A deferral spends no attempt. After a billed answer the task must spend one, or it would pay for the
+        same answers again and again while another provider is held.
+        """
         held = [error for error in self._errors if isinstance(error, Held)]
-        return min(held, key=lambda error: error.seconds) if held else Exhausted(self._errors)
+        if not held or any(isinstance(error, Declined | Malformed | Truncated) for error in self._errors):
+            return Exhausted(self._errors)
+        soonest = min(held, key=lambda error: error.seconds)
+        soonest.hint = "; ".join(str(error) for error in self._errors)
+        return soonest

@@ -125,22 +125,21 @@ class OllamaProvider:
             self.latency.observe(time.perf_counter() - started)
             return Embeddings(vectors, self.name, name, self.cost.of_embedding(tokens))
         except TROUBLE as error:
-            trouble = self._translate(error)
+            trouble = self._translate(error, name)
         raise trouble
 
     async def close(self) -> None:
         await self._client.close()  # type: ignore[no-untyped-call]
 
-    def _translate(self, error: Exception) -> ProviderError:
+    def _translate(self, error: Exception, model: str | None = None) -> ProviderError:
+        model = model or self.model
         match error:
             case ollama.ResponseError(status_code=429):
                 return Limited(self.name, self._retry_after)
             case ollama.ResponseError(status_code=401 | 403):
                 return Refused(self.name, f"key refused ({error.status_code})", hint="check the key")
             case ollama.ResponseError(status_code=404):
-                return Refused(
-                    self.name, f"no model {self.model!r} (404)", hint=f"run `ollama pull {self.model}`"
-                )
+                return Refused(self.name, f"no model {model!r} (404)", hint=f"run `ollama pull {model}`")
             case ollama.ResponseError() if error.status_code < 0 or error.status_code >= 500:
                 return Unavailable(self.name, f"server error ({error.status_code})")
             case ollama.ResponseError():

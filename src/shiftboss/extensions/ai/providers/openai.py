@@ -42,7 +42,7 @@ from shiftboss.extensions.ai.schemas import instructed, json_schema, strict_sche
 from shiftboss.extensions.ai.settings import ProviderSettings
 
 DEFAULT_RETRY_AFTER = 20.0
-QUOTA_HOLD = 3600.0
+QUOTA_HOLD = 60.0  # a rejected call costs nothing, and work goes on soon after the quota is raised
 LONGEST_HOLD = 86_400.0
 PER_MILLION = 1e-6
 try:  # newer versions of the SDK come with a client library of their own
@@ -274,7 +274,12 @@ def translate(name: str, error: Exception) -> ProviderError:
                 name, f"key refused ({error.status_code})", hint="check the key and its permissions"
             )
         case openai.NotFoundError():
-            return Refused(name, "model or address not found (404)", hint="check model and base_url")
+            return Refused(
+                name,
+                "model or address not found (404)",
+                detail=_reason(error),
+                hint="check model and base_url",
+            )
         case openai.APIStatusError() if error.status_code >= 500 or error.status_code in (408, 409):
             return Unavailable(name, f"server error ({error.status_code})")
         case openai.APIStatusError() if error.code == "context_length_exceeded":

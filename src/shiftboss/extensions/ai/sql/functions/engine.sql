@@ -27,10 +27,10 @@ DECLARE
     v_reopens timestamptz := p.opened_at + p.recovery;
 BEGIN
     IF p.circuit = 'open' AND v_reopens > p_now THEN
-        reason := 'provider open';
+        reason := format('the circuit of %s is open', p.provider);
         wait_seconds := extract(epoch FROM v_reopens - p_now);
     ELSIF p.circuit = 'half-open' AND p.probe_until > p_now THEN
-        reason := 'provider open';
+        reason := format('the circuit of %s is open', p.provider);
         wait_seconds := least(extract(epoch FROM p.probe_until - p_now), 5);
     ELSIF p.held_until > p_now THEN
         reason := 'rate limited';
