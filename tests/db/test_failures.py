@@ -15,12 +15,12 @@ async def test_groups_of_errors_show_while_a_task_failed_by_them_last(db: Databa
     errors = ["TimeoutError: no answer", "TimeoutError: no answer", "KeyError: 'order'"]
     await db.tasks.fail(held, errors, ["failed"] * 3)
     await Pruner(db).fold()
-    groups = {one["error_type"]: one["tasks"] for one in await db.insights.failures.groups()}
+    groups = {one["error_type"]: one["tasks"] for one in await db.insights.errors.open_groups()}
     assert groups == {"TimeoutError": 2, "KeyError": 1}
 
     await db.tasks.retry([held[2][0]])
     async with await Database.open(db.url) as other:  # groups are kept for a moment
-        assert [one["error_type"] for one in await other.insights.failures.groups()] == ["TimeoutError"]
+        assert [one["error_type"] for one in await other.insights.errors.open_groups()] == ["TimeoutError"]
 
 
 async def test_the_work_of_each_queue_by_parts_of_the_last_hour(db: Database) -> None:

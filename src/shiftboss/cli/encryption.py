@@ -35,7 +35,7 @@ def status(as_json: Json = False) -> None:
     from shiftboss.model.codec import current
 
     names = current().names
-    stored = ask(lambda db: db.insights.keys())
+    stored = ask(lambda db: db.insights.condition.keys())
     rows = [_row(name, names, stored) for name in [*names, *(name for name in stored if name not in names)]]
     empty = "nothing is encrypted: run `shiftboss encryption new-key` and put the key in encryption.keys"
     show_rows(rows, COLUMNS, as_json=as_json, empty=empty)

@@ -9,7 +9,6 @@ import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from functools import wraps
-from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
 from shiftboss.db.database import Database
@@ -159,7 +158,5 @@ class SyncDatabase(SyncFamily):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

@@ -29,7 +29,7 @@ def fleet_duties(db: Database, settings: Settings) -> list[Duty]:
     duties.append(Duty("waits", TICK_SECONDS, db.steps.wake_all_due))
     duties += Alarm(db, settings.alerts).duties()
     duties.append(Duty("autoscale", SCALE_SECONDS, FleetScaler(db)))
-    duties.append(Duty("samples", SAMPLE_SECONDS, db.insights.samples.take))
+    duties.append(Duty("samples", SAMPLE_SECONDS, db.insights.fleet.sample_workers))
     return [*duties, *(duty for make in contributions("duties") for duty in make(db, settings))]
 
 

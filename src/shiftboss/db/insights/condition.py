@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 
 from shiftboss.db.connection import Row
 from shiftboss.db.family import Family
 from shiftboss.db.insights.rows import ServerState
+from shiftboss.db.sqlfiles import all_trees
 from shiftboss.extension import extensions
 
 # A role without pg_read_all_stats sees only the database and the user of other roles' sessions.
@@ -60,6 +62,22 @@ _COLUMNS = """SELECT c.relname AS name, i.indrelid::regclass::text AS on_table,
     FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid
     WHERE c.relnamespace = 'public'::regnamespace AND c.relname = ANY (%s)"""
 
+# The columns of each table that can have encrypted values.
+_TEXTS = """
+SELECT c.oid::regclass::text AS table, string_agg(format('%%I', a.attname), ', ') AS columns
+FROM unnest(%s::text[]) w (name)
+JOIN pg_catalog.pg_class c ON c.oid = to_regclass(w.name) AND has_table_privilege(c.oid, 'SELECT')
+JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+    AND a.atttypid IN ('text'::regtype, 'jsonb'::regtype)
+GROUP BY c.oid ORDER BY 1
+"""
+# A value may contain others: params contain the results of parent tasks.
+_NAMES = r"""
+SELECT n[1] AS name, count(*) AS values FROM (SELECT concat_ws(' ', {columns}) AS texts FROM {table}) t
+CROSS JOIN LATERAL regexp_matches(t.texts, '\$enc(?::|": ?")([0-9a-f]{{8}}):', 'g') n
+WHERE t.texts LIKE '%$enc%' GROUP BY 1
+"""
+
 
 class Condition(Family):
     async def server(self) -> ServerState:
@@ -103,3 +121,12 @@ class Condition(Family):
     async def undone(self) -> list[Row]:
         """Return waiting task types that no active worker serves. Counts at most 1000 tasks per lane."""
         return await self._db.fetch(_UNDONE)
+
+    async def keys(self) -> dict[str, dict[str, int]]:
+        """Return how many stored values of each table need each encryption key, by key name."""
+        tables = {name for tree in all_trees() for file in tree.migrations for name in file.tables}
+        found: dict[str, dict[str, int]] = defaultdict(dict)
+        for row in await self._db.fetch(_TEXTS, [sorted(tables)]):
+            for key in await self._db.fetch(_NAMES.format(**row)):
+                found[key["name"]][row["table"]] = key["values"]
+        return found

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from shiftboss.db.family import Family
-from shiftboss.db.insights.rows import ErrorGroup
+from shiftboss.db.insights.cache import Cached
+from shiftboss.db.insights.rows import ErrorGroup, OpenGroup
 from shiftboss.model.errors import NotFound
 
 if TYPE_CHECKING:
-    from datetime import datetime
+    from shiftboss.db.database import Database
 
+OPEN_GROUPS = 8
+LOOKED_AT = 1000
 
 _GROUPS = """SELECT * FROM shiftboss.error_groups WHERE last_seen >= coalesce(%s::timestamptz, '-infinity')
     ORDER BY last_seen DESC, id LIMIT %s"""
@@ -22,8 +25,33 @@ _MEMBERS = """SELECT t.id FROM shiftboss.past_attempts a JOIN public.tasks t ON 
                       WHERE x.task_id = a.task_id AND x.ended_at > a.ended_at)
     ORDER BY a.ended_at DESC LIMIT %s"""
 
+# The groups of the latest failed tasks. A task that failed in different ways belongs to the group of its last
+# attempt. The limit bounds the cost beside a long history.
+_OPEN = f"""
+WITH latest AS MATERIALIZED (
+    SELECT id FROM public.tasks WHERE status = 'Failed' ORDER BY generation_processed_at DESC, id DESC
+    LIMIT {LOOKED_AT}
+), counted AS (
+    SELECT a.error_group, count(*) AS tasks FROM latest CROSS JOIN LATERAL (
+        SELECT error_group FROM shiftboss.past_attempts WHERE task_id = latest.id
+        ORDER BY ended_at DESC LIMIT 1) a
+    GROUP BY 1
+)
+SELECT g.id, g.error_type, g.place, g.message, g.last_seen, g.task_types, g.task_id, f.tasks,
+    (SELECT count(*) FROM latest) = {LOOKED_AT} AS more
+FROM counted f JOIN shiftboss.error_groups g ON g.id = f.error_group
+ORDER BY f.tasks DESC, g.last_seen DESC LIMIT {OPEN_GROUPS}"""  # noqa: S608 -- constants only
 
-class Errors(Family):
+
+class Errors:
+    def __init__(self, db: Database) -> None:
+        self._db = db
+        self._open: Cached[list[OpenGroup]] = Cached(lambda: db.fetch_as(OpenGroup, _OPEN))
+
+    async def open_groups(self) -> list[OpenGroup]:
+        """Return the groups with the most of the latest failed tasks. `more`: older ones are not counted."""
+        return await self._open.get()
+
     async def groups(self, since: datetime | None = None, limit: int = 50) -> list[ErrorGroup]:
         """Return groups, most recently seen first. Counts may lag by a few seconds."""
         return await self._db.fetch_as(ErrorGroup, _GROUPS, [since, limit])

@@ -1,4 +1,4 @@
-"""The current state of workers and queues."""
+"""The current state of workers and queues, and the usage of workers over the last half hour."""
 
 from __future__ import annotations
 
@@ -16,6 +16,14 @@ COUNTED = 5000
 # For more waiting tasks, `counted` is the leader's last count of the queue.
 _DEPTHS = """SELECT q.*, CASE WHEN q.more THEN c.queued END AS counted FROM shiftboss.queues_within(%s) q
     LEFT JOIN shiftboss.queue_counts c ON c.queue = q.name ORDER BY q.name"""
+POINTS = 30
+_USAGE = """
+SELECT worker_id, width_bucket(extract(epoch FROM shiftboss.now() - at), 0, 1800, %(points)s) AS part,
+    avg(memory_mb)::float8 AS memory_mb, avg(cpu_percent)::float8 AS cpu_percent
+FROM shiftboss.worker_samples WHERE at > shiftboss.now() - interval '30 minutes' GROUP BY 1, 2
+"""
+#: Values by worker and column over the last half hour.
+UsageLines = dict[str, dict[str, list[float | None]]]
 
 
 class Fleet:
@@ -25,6 +33,7 @@ class Fleet:
             lambda: db.fetch_as(Queue, "SELECT * FROM shiftboss.queues ORDER BY name")
         )
         self._depths: Cached[list[QueueDepth]] = Cached(self._count)
+        self._usage: Cached[UsageLines] = Cached(self._read_usage)
 
     async def workers(self, *, status: str | None = None) -> list[Worker]:
         """Return every worker with its health, current task and today's work."""
@@ -50,6 +59,25 @@ class Fleet:
             [worker_id],
         )
         return cast(WorkerDetail, row | _work(today.get(worker_id)) | {"tasks": held})
+
+    async def sample_workers(self) -> int:
+        """Record the current usage of every active worker, and return their number."""
+        return await self._db.call_value(int, "sample_workers")
+
+    async def usage(self) -> UsageLines:
+        """Return `memory_mb` and `cpu_percent` per worker and minute, oldest first. None means no sample."""
+        return await self._usage.get()
+
+    async def _read_usage(self) -> UsageLines:
+        found: UsageLines = {}
+        for row in await self._db.fetch(_USAGE, {"points": POINTS}):
+            lines = found.setdefault(
+                row["worker_id"], {name: [None] * POINTS for name in ("memory_mb", "cpu_percent")}
+            )
+            at = POINTS - min(max(row["part"], 1), POINTS)
+            for name, line in lines.items():
+                line[at] = row[name]
+        return found
 
     async def queues(self, *, fresh: bool = False) -> list[Queue]:
         """Return every queue that has tasks, workers, a pause or a limit."""

@@ -38,7 +38,7 @@ async def view(visit: Visit) -> Context:
     chosen = {name: value for name in NAMES if (value := visit.wanted(name))}
     groups = wanted.status in (None, "Failed") and cursor is None and set(chosen) <= {"status"}
     return {
-        "groups": await insights.failures.groups() if groups else [],
+        "groups": await insights.errors.open_groups() if groups else [],
         "hide": visit.hides,
         "items": [_item(row, visit.hides) for row in page.items],
         "next": urlencode(chosen | {"cursor": page.next}) if page.next else None,

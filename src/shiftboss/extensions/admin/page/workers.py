@@ -12,14 +12,14 @@ from shiftboss.extensions.admin.page.site import Act, Context, Page, Visit
 from shiftboss.model.errors import NotFound, UsageError
 
 if TYPE_CHECKING:
-    from shiftboss.db.insights.samples import Lines
+    from shiftboss.db.insights.fleet import UsageLines
 
 WAKES = frozenset({"event"})
 
 
 async def view(visit: Visit) -> Context:
     db = visit.admin.reads
-    lines = await db.insights.samples.lines()
+    lines = await db.insights.fleet.usage()
     workers = {one["worker_id"]: one | _lines(lines, one) for one in await db.insights.fleet.workers()}
     slots = await db.health.slots()
     rows = [_slot_row(slot, workers.pop(slot["member_id"], None)) for slot in slots]
@@ -107,7 +107,7 @@ def _number(value: Any, unit: str) -> str | None:
     return f"{value:,.0f} {unit}" if isinstance(value, int | float) else None  # workers report any JSON
 
 
-def _lines(lines: Lines, worker: Any) -> Context:
+def _lines(lines: UsageLines, worker: Any) -> Context:
     """Return sparklines of memory and load in the last half hour, or None with fewer than two samples."""
     known = lines.get(worker["worker_id"], {})
     return {
@@ -126,7 +126,7 @@ async def view_worker(visit: Visit) -> Context:
     row = await db.insights.fleet.worker(id)
     if row is None:
         raise NotFound(f"worker {id!r} does not exist", hint="stopped workers are deleted after a while")
-    lines = _lines(await db.insights.samples.lines(), row)
+    lines = _lines(await db.insights.fleet.usage(), row)
     events = toned(await db.events.latest(50, worker_id=id))
     return {"worker": row, "states": states(row), "events": events, **usage(row), **lines}
 
