@@ -100,5 +100,5 @@ async def test_rows_about_tasks(db: Database) -> None:
     check((await insights.life.logs(held, 10))[0], rows.LogRow)
     check(await insights.errors.group("abc"), rows.ErrorGroup)
     check((await insights.errors.groups())[0], rows.ErrorGroup)
-    check((await insights.failures.groups())[0], rows.OpenGroup)
+    check((await insights.errors.open_groups())[0], rows.OpenGroup)
     assert await insights.errors.members("abc") == [failed]

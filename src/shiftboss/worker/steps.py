@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import suppress
-from typing import Any, Protocol
+from functools import partial
+from typing import Protocol
 from uuid import UUID
 
-from shiftboss.lifecycle import Backoff
-from shiftboss.log import get_logger
-from shiftboss.model.errors import DatabaseError, TasksLocked
+from shiftboss.model.errors import DatabaseError
 from shiftboss.model.step import LeaseLost, Loaded, Part, Step
 from shiftboss.model.task import Claimed
 from shiftboss.worker.parts import PartWriter
+from shiftboss.worker.sender import BatchSender, store
+from shiftboss.worker.threads import reject, resolve
 
-log = get_logger(__name__)
-
-LONGEST_PAUSE = 2.0
-Pending = list[tuple[Step, asyncio.Future[None]]]
+#: A claimed task, and the version of its handler.
+Begun = tuple[Claimed, str | None]
 
 
 class StepStore(Protocol):
@@ -58,7 +56,7 @@ class StepLink(Protocol):
 
 
 class StepWriter:
-    """Loads and stores steps for all attempts of a worker. While one batch is sent, the next one collects.
+    """Loads and stores steps for all attempts of a worker, in batches.
 
     If the database is away, an attempt waits until its result is stored or its lease is lost. `where` is what
     `link` writes to.
@@ -67,118 +65,32 @@ class StepWriter:
     def __init__(self, link: StepLink, where: object) -> None:
         self._link = link
         self.where = where
-        self._loads: list[tuple[Claimed, str | None, asyncio.Future[Loaded]]] = []
-        self._stores: Pending = []
-        self._loading: asyncio.Task[None] | None = None
-        self._storing: asyncio.Task[None] | None = None
+        self._loads: BatchSender[Begun, Loaded] = BatchSender("load steps", self._load)
+        self._stores: BatchSender[Step, None] = BatchSender("store steps", partial(store, link.store, id))
         self._parts = PartWriter(link)
-        self.emit = self._parts.emit
-
-    async def flush(self, lease: int) -> None:
-        if self._parts.unsent(lease):
-            await self._parts.flush(lease)
-
-    def forget(self, lease: int) -> None:
-        """Forget an attempt that has ended."""
-        self._parts.forget(lease)
+        self.emit, self.flush, self.forget = self._parts.emit, self._parts.flush, self._parts.forget
 
     async def load(self, task: Claimed, version: str | None = None) -> Loaded:
-        done: asyncio.Future[Loaded] = asyncio.get_running_loop().create_future()
-        self._loads.append((task, version, done))
-        if self._loading is None or self._loading.done():
-            self._loading = asyncio.create_task(self._load(), name="load steps")
-        return await done
+        return await self._loads.put((task, version))
 
     async def store(self, step: Step) -> None:
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._stores.append((step, done))
-        if self._storing is None or self._storing.done():
-            self._storing = asyncio.create_task(self._store(), name="store steps")
-        await done
+        await self._stores.put(step)
 
     async def close(self) -> None:
-        await self._parts.close()
-        for part in (self._loading, self._storing):
-            if part is not None:
-                part.cancel()
-                with suppress(asyncio.CancelledError):
-                    await part
+        for part in (self._parts, self._loads, self._stores):
+            await part.close()
 
-    async def _load(self) -> None:
-        backoff = Backoff(maximum=LONGEST_PAUSE)
-        while self._loads:
-            batch, self._loads = self._loads, []
-            batch = [one for one in batch if not one[2].done()]
-            try:
-                found = await self._link.begin([(task.id, task.lease, version) for task, version, _ in batch])
-            except DatabaseError as error:
-                if error.refused:
-                    _reject(error, [done for _, _, done in batch])
-                    continue
-                self._loads += batch
-                await _pause(backoff, "cannot load steps, retrying", error)
-                continue
-            for task, _, done in batch:
-                if not done.done():
-                    _begin(done, task, found.get(task.id))
-
-    async def _store(self) -> None:
-        backoff = Backoff(maximum=LONGEST_PAUSE)
-        while self._stores:
-            batch, self._stores = self._stores, []
-            batch = [(step, done) for step, done in batch if not done.done()]
-            if not batch:
-                continue
-            try:
-                await self._send(batch)
-                backoff.reset()
-            except DatabaseError as error:
-                self._stores += [pair for pair in batch if not pair[1].done()]
-                await _pause(backoff, "cannot store steps, retrying", error)
-
-    async def _send(self, batch: Pending) -> None:
-        """Store a batch. Raises errors that a retry may solve; the futures of those steps stay pending."""
+    async def _load(self, batch: list[tuple[Begun, asyncio.Future[Loaded]]]) -> None:
         try:
-            stale = await self._link.store([step for step, _ in batch])
-        except TasksLocked as error:
-            _settle([pair for pair in batch if pair[0].task_id not in error.ids], error.stale)
-            raise
+            found = await self._link.begin([(task.id, task.lease, version) for (task, version), _ in batch])
         except DatabaseError as error:
-            if not error.about_values and not error.refused:
+            if not error.refused:
                 raise
-            if len(batch) == 1:  # the result of this step cannot be stored
-                _reject(error, [batch[0][1]])
-                return
-            for pair in batch:
-                await self._send([pair])
+            for _, done in batch:
+                reject(done, error)
             return
-        _settle(batch, stale)
-
-
-def _begin(done: asyncio.Future[Loaded], task: Claimed, found: Loaded | None) -> None:
-    if found is None:
-        done.set_exception(LeaseLost(f"the lease of task {task.id} is gone"))
-    else:
-        done.set_result(found)
-
-
-def _settle(batch: Pending, stale: Sequence[UUID]) -> None:
-    lost = set(stale)
-    for step, done in batch:
-        if done.done():
-            continue
-        if step.task_id in lost:
-            done.set_exception(LeaseLost(f"the lease of task {step.task_id} is gone"))
-        else:
-            done.set_result(None)
-
-
-def _reject(error: Exception, futures: Sequence[asyncio.Future[Any]]) -> None:
-    for done in futures:
-        if not done.done():
-            done.set_exception(error)
-
-
-async def _pause(backoff: Backoff, what: str, error: DatabaseError) -> None:
-    log.warning(what, reason=error.message)
-    await asyncio.sleep(backoff.next())
+        for (task, _), done in batch:
+            if task.id in found:
+                resolve(done, found[task.id])
+            else:
+                reject(done, LeaseLost(f"the lease of task {task.id} is gone"))
