@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from shiftboss.log import Event
+from shiftboss.log import LogEvent
 
 
 class _Collector(logging.Handler):
@@ -16,8 +16,8 @@ class _Collector(logging.Handler):
         self.entries: list[dict[str, Any]] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        fields = record.msg.fields if isinstance(record.msg, Event) else {}
-        text = record.msg.text if isinstance(record.msg, Event) else record.getMessage()
+        fields = record.msg.fields if isinstance(record.msg, LogEvent) else {}
+        text = record.msg.text if isinstance(record.msg, LogEvent) else record.getMessage()
         self.entries.append(fields | {"event": text, "log_level": record.levelname.lower()})
 
 

@@ -16,7 +16,7 @@ from typing import Any
 logging.getLogger("shiftboss").addHandler(logging.NullHandler())
 
 
-class Event:
+class LogEvent:
     """A message and its fields. Any formatter shows both as text; those of Shiftboss use the fields."""
 
     __slots__ = ("fields", "text")
@@ -59,7 +59,7 @@ class Log:
         self, level: int, text: str, args: tuple[object, ...], fields: dict[str, Any], traceback: bool = False
     ) -> None:
         if self._logger.isEnabledFor(level):
-            event = Event(text % args if args else text, self._fields | fields)
+            event = LogEvent(text % args if args else text, self._fields | fields)
             self._logger.log(level, event, exc_info=traceback, stacklevel=3)
 
 

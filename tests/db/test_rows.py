@@ -68,14 +68,14 @@ async def filled(db: Database) -> tuple[UUID, UUID]:
 async def test_rows_about_the_fleet(db: Database) -> None:
     await filled(db)
     insights = db.insights
-    check(await insights.overview.counts(), rows.Counts)
+    check(await insights.overview.counts(), rows.CountsRow)
     check(await insights.overview.glance(), rows.Glance)
-    check((await insights.fleet.workers())[0], rows.Worker)
-    check(await insights.fleet.worker("w"), rows.WorkerDetail)
-    check((await insights.fleet.queues())[0], rows.Queue)
+    check((await insights.fleet.workers())[0], rows.WorkerRow)
+    check(await insights.fleet.worker("w"), rows.WorkerDetailRow)
+    check((await insights.fleet.queues())[0], rows.QueueRow)
     check((await insights.fleet.depths())[0], rows.QueueDepth)
-    check((await insights.fleet.types())[0], rows.TaskType)
-    check((await insights.series.throughput(timedelta(hours=1), timedelta(hours=1)))[0], rows.Point)
+    check((await insights.fleet.types())[0], rows.TaskTypeRow)
+    check((await insights.series.throughput(timedelta(hours=1), timedelta(hours=1)))[0], rows.PointRow)
     check(await insights.figures.fleet(), rows.FleetFigures)
     check((await insights.figures.work())[0], rows.WorkFigures)
     check((await insights.figures.queues())[0], rows.QueueFigures)
@@ -85,7 +85,7 @@ async def test_rows_about_the_fleet(db: Database) -> None:
 async def test_rows_about_alerts(db: Database) -> None:
     await filled(db)
     await db.execute("UPDATE workers SET last_heartbeat = now() - interval '1 hour'")
-    check((await db.insights.overview.alerts())[0], rows.Alert)
+    check((await db.insights.overview.alerts())[0], rows.AlertRow)
 
 
 async def test_rows_about_tasks(db: Database) -> None:
@@ -98,7 +98,7 @@ async def test_rows_about_tasks(db: Database) -> None:
     check((await insights.life.steps(held))[0], rows.StepRow)
     check((await insights.life.parts(held))[0], rows.PartRow)
     check((await insights.life.logs(held, 10))[0], rows.LogRow)
-    check(await insights.errors.group("abc"), rows.ErrorGroup)
-    check((await insights.errors.groups())[0], rows.ErrorGroup)
+    check(await insights.errors.group("abc"), rows.ErrorGroupRow)
+    check((await insights.errors.groups())[0], rows.ErrorGroupRow)
     check((await insights.errors.open_groups())[0], rows.OpenGroup)
     assert await insights.errors.members("abc") == [failed]

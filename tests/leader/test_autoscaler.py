@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from shiftboss.db import Database
 from shiftboss.leader.autoscaler import (
     Autoscaler,
-    Load,
+    QueueLoad,
     SupervisorSlots,
     configure,
     decide,
@@ -38,7 +38,7 @@ LONG_AGO = 1e9
 
 
 def wanted(since: float = LONG_AGO, **load: Any) -> int:
-    return decide(SETTINGS, Load(**({"depth": 0, "workers": 4, "slots": 4} | load)), since).workers
+    return decide(SETTINGS, QueueLoad(**({"depth": 0, "workers": 4, "slots": 4} | load)), since).workers
 
 
 def test_a_deep_queue_calls_for_as_many_as_meet_the_target() -> None:
@@ -74,7 +74,7 @@ def test_cooldown_holds_a_change_back_but_not_the_bounds() -> None:
 
 
 LOADS = st.builds(
-    Load,
+    QueueLoad,
     depth=st.integers(0, 10**6),
     workers=st.integers(0, 50),
     oldest_seconds=st.floats(0, 1e6),
@@ -88,7 +88,7 @@ LOADS = st.builds(
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(LOADS, st.floats(0, 1e6))
-def test_never_outside_the_bounds_and_never_hasty(load: Load, since: float) -> None:
+def test_never_outside_the_bounds_and_never_hasty(load: QueueLoad, since: float) -> None:
     decision = decide(SETTINGS, load, since)
     assert 1 <= decision.workers <= 10
     assert decision.reason
@@ -98,7 +98,7 @@ def test_never_outside_the_bounds_and_never_hasty(load: Load, since: float) -> N
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(LOADS)
-def test_more_waiting_never_means_fewer_workers(load: Load) -> None:
+def test_more_waiting_never_means_fewer_workers(load: QueueLoad) -> None:
     deeper = replace(load, depth=load.depth * 2 + 1)
     assert decide(SETTINGS, deeper, LONG_AGO).workers >= decide(SETTINGS, load, LONG_AGO).workers
 

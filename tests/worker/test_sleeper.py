@@ -12,7 +12,7 @@ import pytest
 from shiftboss.db import Database
 from shiftboss.model.task import NewTask
 from shiftboss.worker.handlers import Handlers
-from shiftboss.worker.sleeper import Sleeper, Snapshot
+from shiftboss.worker.sleeper import Sleeper, TransactionSnapshot
 from tests.worker.conftest import StartWorker
 
 Eventually = Callable[..., Awaitable[Any]]
@@ -169,7 +169,7 @@ async def awake(db: Database) -> bool:
 
 
 def test_of_a_snapshot_only_what_still_runs_is_left() -> None:
-    before = Snapshot.parse("10:20:12,15")
-    assert Snapshot.parse("12:30:12,25").still(before).running == {12}
-    assert Snapshot.parse("21:30:25").still(before).running == set()
-    assert Snapshot.parse("20:20:").running == set()
+    before = TransactionSnapshot.parse("10:20:12,15")
+    assert TransactionSnapshot.parse("12:30:12,25").still(before).running == {12}
+    assert TransactionSnapshot.parse("21:30:25").still(before).running == set()
+    assert TransactionSnapshot.parse("20:20:").running == set()

@@ -27,7 +27,7 @@ from shiftboss.worker.middleware import Middleware
 from shiftboss.worker.options import AllTerms, Terms
 
 if TYPE_CHECKING:  # imported on first use, because the driver and the worker dominate the import time
-    from shiftboss.app.connection import Connection
+    from shiftboss.app.connection import AppConnection
     from shiftboss.app.schedule import Cron
     from shiftboss.app.sync import Sync
     from shiftboss.db import Database
@@ -73,7 +73,7 @@ class App:
         self.handlers = Handlers()
         self.schedules: list[Cron] = []
         self._url = url
-        self._connections: WeakKeyDictionary[asyncio.AbstractEventLoop, Connection] = WeakKeyDictionary()
+        self._connections: WeakKeyDictionary[asyncio.AbstractEventLoop, AppConnection] = WeakKeyDictionary()
         self._opening: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
 
     @overload
@@ -267,22 +267,22 @@ class App:
         """Return the database of this event loop, opening it if necessary."""
         return (await self.connection()).db
 
-    async def connection(self) -> Connection:
-        from shiftboss.app.connection import Connection
+    async def connection(self) -> AppConnection:
+        from shiftboss.app.connection import AppConnection
 
         loop = asyncio.get_running_loop()
         lock = self._opening.setdefault(loop, asyncio.Lock())
         async with lock:
             if loop not in self._connections:
-                self._connections[loop] = await Connection.open(self._url)
+                self._connections[loop] = await AppConnection.open(self._url)
             return self._connections[loop]
 
     async def use(self, db: Database) -> None:
         """Use an open database in this event loop. The caller closes it."""
-        from shiftboss.app.connection import Connection
+        from shiftboss.app.connection import AppConnection
 
         await self.close()
-        self._connections[asyncio.get_running_loop()] = Connection(db, owned=False)
+        self._connections[asyncio.get_running_loop()] = AppConnection(db, owned=False)
 
     async def close(self) -> None:
         """Close the database of this event loop. The next use opens it again."""

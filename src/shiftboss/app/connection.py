@@ -30,7 +30,7 @@ WAKE_SECONDS = 0.5
 _number = count(1)
 
 
-class Connection:
+class AppConnection:
     """An open database with its mailbox. `close` closes the database only if it is `owned`."""
 
     def __init__(self, db: Database, *, owned: bool = True) -> None:

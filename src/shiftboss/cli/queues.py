@@ -13,7 +13,7 @@ from shiftboss.model.errors import UsageError
 
 if TYPE_CHECKING:
     from shiftboss.db import Database
-    from shiftboss.db.insights.rows import Queue, TaskType
+    from shiftboss.db.insights.rows import QueueRow, TaskTypeRow
     from shiftboss.operations import Operations
 
 app = typer.Typer(help="List, pause, resume and limit queues.", add_completion=False, no_args_is_help=True)
@@ -152,7 +152,7 @@ def age(
 
 
 def _show_limits(name: str, by_type: bool, as_json: bool) -> None:
-    async def look(db: Database) -> TaskType | Queue | None:
+    async def look(db: Database) -> TaskTypeRow | QueueRow | None:
         await _require(db, name, by_type)
         rows = await db.insights.fleet.types() if by_type else await db.insights.fleet.queues(fresh=True)
         return next((row for row in rows if row["name"] == name), None)

@@ -12,7 +12,7 @@ from shiftboss.model.settings import Settings
 
 if TYPE_CHECKING:
     from shiftboss.db import Database, Row
-    from shiftboss.db.insights.rows import ErrorGroup
+    from shiftboss.db.insights.rows import ErrorGroupRow
     from shiftboss.model.alert import Rule
 
 MOST_PER_RULE = 5
@@ -59,7 +59,7 @@ async def _errors(db: Database) -> list[Finding]:
     return [_error(group) for group in groups[:MOST_ERRORS]]
 
 
-def _error(group: ErrorGroup) -> Finding:
+def _error(group: ErrorGroupRow) -> Finding:
     place = f" at {group['place']}" if group["place"] else ""
     message = f"{count(group['count'], 'attempt')} failed{place}: {group['message'] or group['error_type']}"
     command = f"shiftboss errors show {group['id']}"

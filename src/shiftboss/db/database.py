@@ -23,7 +23,7 @@ from shiftboss.db.connection import (
 )
 from shiftboss.db.embedded import EmbeddedServer
 from shiftboss.db.migrate import is_current, is_current_on, migrate
-from shiftboss.db.pool import Pool, open_pool
+from shiftboss.db.pool import DatabasePool, open_pool
 from shiftboss.db.watch import Watch
 from shiftboss.extension import load, named
 from shiftboss.model import codec
@@ -81,7 +81,7 @@ class Database:
     tracking: Tracking
     workers: Workers
 
-    def __init__(self, url: str, pool: Pool, server: EmbeddedServer | None = None) -> None:
+    def __init__(self, url: str, pool: DatabasePool, server: EmbeddedServer | None = None) -> None:
         self.url = url
         self._direct_url = url
         self._pool = pool

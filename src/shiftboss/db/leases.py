@@ -10,7 +10,7 @@ from shiftboss.db.connection import Row
 from shiftboss.db.family import Family
 
 
-class Held(NamedTuple):
+class LeaseHolder(NamedTuple):
     """The current holder of a lease."""
 
     token: UUID
@@ -27,13 +27,13 @@ class Leases(Family):
         *,
         event: str | None = None,
         over: UUID | None = None,
-    ) -> Held | None:
+    ) -> LeaseHolder | None:
         """Take the lease if it is free, and return its holder. None if it was released just now."""
         row = await self._db.fetch_one(
             "SELECT * FROM shiftboss.acquire_lease(%s, %s, %s, %s, %s, %s)",
             [name, token, holder, duration, event, over],
         )
-        return None if row is None else Held(**row)
+        return None if row is None else LeaseHolder(**row)
 
     async def renew_lease(self, name: str, token: UUID) -> bool:
         """Extend the lease. Return False if it is no longer held with this token."""

@@ -35,7 +35,7 @@ ON CONFLICT (extension, name) DO UPDATE SET checksum = excluded.checksum, applie
 Entries = dict[tuple[str | None, str], str]
 
 
-class Ledger:
+class MigrationLedger:
     def __init__(self, conn: Connection, trees: Sequence[SqlTree]) -> None:
         self._conn = conn
         self._trees = trees

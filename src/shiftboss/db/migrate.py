@@ -15,7 +15,7 @@ from typing import Literal, TypeVar
 from shiftboss.db.ahead import Index, build_ahead, drop_helper, indexes
 from shiftboss.db.apply import Applier
 from shiftboss.db.connection import Connection, again, connect, settings_of_transaction
-from shiftboss.db.ledger import CREATE, REPEATABLES, Ledger
+from shiftboss.db.ledger import CREATE, REPEATABLES, MigrationLedger
 from shiftboss.db.required import SAFE_PATH, Required
 from shiftboss.db.sqlfiles import SqlFile, SqlTree, all_trees
 from shiftboss.db.table_locks import changed_tables, lock_tables, trigger_tables
@@ -154,7 +154,7 @@ class Migration:
     def __init__(self, conn: Connection, trees: Sequence[SqlTree] | None = None) -> None:
         self._conn = conn
         self._trees = all_trees() if trees is None else trees
-        self._ledger = Ledger(conn, self._trees)
+        self._ledger = MigrationLedger(conn, self._trees)
         self._required = Required(conn)
 
     async def run(self) -> Migrated:

@@ -18,7 +18,7 @@ from shiftboss.db.hosts import answered, conninfo
 from shiftboss.model.errors import EmbeddedServerError
 
 
-class Pool(AsyncConnectionPool[Connection]):
+class DatabasePool(AsyncConnectionPool[Connection]):
     """A pool whose workers end when they are cancelled.
 
     The library's workers catch CancelledError while they connect, and then wait for more work. `asyncio.run`
@@ -55,9 +55,11 @@ def _cancelled() -> bool:
 logging.getLogger("psycopg.pool").addFilter(lambda record: not _cancelled())
 
 
-async def open_pool(url: str, server: EmbeddedServer | None, pooled: bool, sizes: tuple[int, int]) -> Pool:
+async def open_pool(
+    url: str, server: EmbeddedServer | None, pooled: bool, sizes: tuple[int, int]
+) -> DatabasePool:
     """Open a pool of at least and at most `sizes` connections."""
-    pool = Pool(
+    pool = DatabasePool(
         lambda: conninfo(url),
         connection_class=psycopg.AsyncConnection[Row],
         kwargs=connection_options(pooled),

@@ -22,7 +22,7 @@ LOOK_AHEAD = 30.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Load:
+class QueueLoad:
     """Measurements of a queue: waiting and running tasks, rates per second, and its workers."""
 
     depth: int
@@ -45,7 +45,7 @@ class Decision(NamedTuple):
     reason: str
 
 
-def decide(settings: AutoscaleSettings, load: Load, since_change: float) -> Decision:
+def decide(settings: AutoscaleSettings, load: QueueLoad, since_change: float) -> Decision:
     """Return how many workers there should be, `since_change` seconds after the last change."""
     now = load.workers
     low, high = settings.min_workers, max(settings.max_workers, settings.min_workers)
@@ -58,7 +58,7 @@ def decide(settings: AutoscaleSettings, load: Load, since_change: float) -> Deci
     return Decision(wanted, reason)
 
 
-def _wanted(settings: AutoscaleSettings, load: Load) -> tuple[int, str]:
+def _wanted(settings: AutoscaleSettings, load: QueueLoad) -> tuple[int, str]:
     now, target = load.workers, settings.target_queue_depth
     growth = max(load.arrivals - load.completions, 0.0) * LOOK_AHEAD
     expected = load.depth + growth if load.depth else 0.0
@@ -76,7 +76,7 @@ def _wanted(settings: AutoscaleSettings, load: Load) -> tuple[int, str]:
     return now, "the load is on target"
 
 
-def _to_keep_up(load: Load) -> int:
+def _to_keep_up(load: QueueLoad) -> int:
     """Return how many workers the incoming tasks keep busy, even if none of them waits."""
     slots = max(load.arrivals * load.task_seconds, float(load.running))
     return math.ceil(slots / load.slots_each)
@@ -123,7 +123,7 @@ class Autoscaler:
         queue = self._settings.queue
         row = await self._db.autoscale.load(queue)
         row["workers"] = now = await self._slots.workers()
-        decision = decide(self._settings, Load(**row), since_change)
+        decision = decide(self._settings, QueueLoad(**row), since_change)
         if decision.workers != now:
             await self._slots.scale(decision.workers)
             await self._db.autoscale.scaled(queue)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from shiftboss.leader.autoscaler import Load, decide
+from shiftboss.leader.autoscaler import QueueLoad, decide
 from shiftboss.model.errors import UsageError
 from shiftboss.model.settings import AutoscaleSettings
 
@@ -17,7 +17,7 @@ WINDOW = 60
 START_SECONDS = 3
 
 
-class Moment(NamedTuple):
+class SimulatedSecond(NamedTuple):
     """One second of a simulation."""
 
     second: int
@@ -55,7 +55,7 @@ def recorded_load(path: Path) -> list[float]:
 
 def simulate(
     settings: AutoscaleSettings, arrivals: Sequence[float], task_seconds: float, slots: int
-) -> list[Moment]:
+) -> list[SimulatedSecond]:
     """Simulate tasks that run on `slots` slots per worker, and the decisions of the autoscaler."""
     fleet = _Fleet(settings, task_seconds, slots)
     return [fleet.step(second, arriving) for second, arriving in enumerate(arrivals)]
@@ -76,7 +76,7 @@ class _Fleet:
         self._changed = -math.inf
         self._reason = ""
 
-    def step(self, second: int, arriving: float) -> Moment:
+    def step(self, second: int, arriving: float) -> SimulatedSecond:
         self._part += arriving
         come = int(self._part)
         self._part -= come
@@ -85,7 +85,9 @@ class _Fleet:
         self._run(second)
         if second % max(round(self._settings.every_seconds), 1) == 0:
             self._decide(second)
-        return Moment(second, arriving, len(self._waiting), len(self._ends), self._workers, self._reason)
+        return SimulatedSecond(
+            second, arriving, len(self._waiting), len(self._ends), self._workers, self._reason
+        )
 
     def _run(self, second: int) -> None:
         ended = 0
@@ -101,7 +103,7 @@ class _Fleet:
         self._ended.append(ended)
 
     def _decide(self, second: int) -> None:
-        load = Load(
+        load = QueueLoad(
             depth=len(self._waiting),
             workers=self._workers,
             oldest_seconds=second - self._waiting[0] if self._waiting else 0,
@@ -119,7 +121,7 @@ class _Fleet:
             self._workers, self._changed = decision.workers, second
 
 
-def plot(moments: Sequence[Moment], path: Path, settings: AutoscaleSettings) -> None:
+def plot(moments: Sequence[SimulatedSecond], path: Path, settings: AutoscaleSettings) -> None:
     """Plot the arrivals, the waiting tasks and the number of workers to a file."""
     try:
         import matplotlib as mpl

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from shiftboss.extension import extensions
-from shiftboss.log import Event
+from shiftboss.log import LogEvent
 
 # Libraries that log every request at level `info`.
 CHATTY = ("httpx", "httpx2", "httpcore", "httpcore2", "urllib3", "asyncio")
@@ -36,7 +36,9 @@ class _Format(logging.Formatter):
 
     def _parts(self, record: logging.LogRecord) -> tuple[str, str, str, dict[str, Any]]:
         event = record.msg
-        text, fields = (event.text, event.fields) if isinstance(event, Event) else (record.getMessage(), {})
+        text, fields = (
+            (event.text, event.fields) if isinstance(event, LogEvent) else (record.getMessage(), {})
+        )
         at = datetime.fromtimestamp(record.created, UTC).isoformat().replace("+00:00", "Z")
         return at, record.levelname.lower(), text, self._bound | fields
 

@@ -19,7 +19,7 @@ from pydantic.fields import FieldInfo
 from shiftboss.extension import load, named
 from shiftboss.model.errors import ConfigError
 from shiftboss.model.section import Secret, Section
-from shiftboss.model.sources import Found, from_environment, from_file, nearest
+from shiftboss.model.sources import SourcedValue, from_environment, from_file, nearest
 
 
 def _words(value: Any) -> Any:
@@ -306,7 +306,7 @@ def _leaves(model: type[BaseModel], prefix: str = "") -> dict[str, FieldInfo]:
     return found
 
 
-def _nested(found: Mapping[str, Found], keys: list[str]) -> dict[str, Any]:
+def _nested(found: Mapping[str, SourcedValue], keys: list[str]) -> dict[str, Any]:
     """What was found, as a tree with all sections: one validator makes them, no section needs its own."""
     tree: dict[str, Any] = {}
     for key in keys:
@@ -319,7 +319,7 @@ def _nested(found: Mapping[str, Found], keys: list[str]) -> dict[str, Any]:
     return tree
 
 
-def _explain(error: ValidationError, found: Mapping[str, Found]) -> ConfigError:
+def _explain(error: ValidationError, found: Mapping[str, SourcedValue]) -> ConfigError:
     problems = error.errors(include_url=False, include_input=False)
     # A misspelt key comes first: it may be the reason why another one is missing.
     first = next((each for each in problems if each["type"] == "extra_forbidden"), problems[0])

@@ -19,7 +19,7 @@ FLAG_MARK = "__FLAG"
 
 
 @dataclass(frozen=True)
-class Found:
+class SourcedValue:
     value: Any
     source: str
 
@@ -29,18 +29,18 @@ def nearest(word: str, words: Iterable[str]) -> str:
     return f"did you mean {near[0]!r}?" if near else "`shiftboss config` lists all settings"
 
 
-def from_environment(environ: Mapping[str, str], keys: list[str]) -> dict[str, Found]:
+def from_environment(environ: Mapping[str, str], keys: list[str]) -> dict[str, SourcedValue]:
     """Return every key that a variable sets. A misspelt variable is an error.
 
     Other variables with our prefix are ignored: container platforms create them for a service named
     `shiftboss`.
     """
     names = {_variable(key): key for key in keys}
-    found: dict[str, Found] = {}
+    found: dict[str, SourcedValue] = {}
     for name, text in environ.items():
         if name in names:
             source = environ.get(name + FLAG_MARK, name)
-            found[names[name]] = Found(_parse(text), source)
+            found[names[name]] = SourcedValue(_parse(text), source)
         elif near := _misspelt(name, names):
             raise ConfigError(f"unknown variable {name}", hint=f"did you mean {near}?")
     return found
@@ -48,18 +48,18 @@ def from_environment(environ: Mapping[str, str], keys: list[str]) -> dict[str, F
 
 def from_file(
     environ: Mapping[str, str], folder: Path, keys: list[str], paths: Collection[str]
-) -> dict[str, Found]:
+) -> dict[str, SourcedValue]:
     """Return every key that the file sets. An unknown key is an error, and paths are relative to the file."""
     path, table = _find(environ, folder)
     if path is None:
         return {}
-    found: dict[str, Found] = {}
+    found: dict[str, SourcedValue] = {}
     for key, value in _flat(table, keys):
         if key not in keys:
             raise ConfigError(f"unknown setting {key!r} in {path}", hint=nearest(key, keys))
         if key in paths and isinstance(value, str):
             value = str(path.parent / Path(value).expanduser())
-        found[key] = Found(value, str(path))
+        found[key] = SourcedValue(value, str(path))
     return found
 
 

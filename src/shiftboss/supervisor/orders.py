@@ -20,7 +20,7 @@ class OrderKind(IntEnum):
     """Stop the worker within the grace time, then remove the slot."""
 
 
-class Order(NamedTuple):
+class SlotOrder(NamedTuple):
     kind: OrderKind
     reason: str
     outcome: str = "lost"

@@ -16,7 +16,7 @@ from shiftboss.log import get_logger
 from shiftboss.model.errors import DatabaseError, DatabaseUnavailable, EmbeddedServerError
 from shiftboss.model.settings import SupervisorSettings
 from shiftboss.model.slot import RestartHistory, RestartPolicy, SlotStatus, member_id
-from shiftboss.supervisor.orders import Crash, Order, OrderKind
+from shiftboss.supervisor.orders import Crash, OrderKind, SlotOrder
 from shiftboss.supervisor.process import Ending, Process, end_former_process
 from shiftboss.supervisor.row import HealthRow
 
@@ -66,7 +66,7 @@ class Slot:
         self._restarting = self._failed = False
         self._trouble = Backoff(maximum=context.policy.max_delay)
         self.healthy = asyncio.Event()
-        self._order: Order | None = None
+        self._order: SlotOrder | None = None
         self._ordered = asyncio.Event()
         self._stopping_since: float | None = None
 
@@ -86,7 +86,7 @@ class Slot:
     def order(self, kind: OrderKind, reason: str, outcome: str = "lost") -> None:
         """Give the slot an order, unless one of the same or a higher kind is pending."""
         if self._order is None or kind > self._order.kind:
-            self._order = Order(kind, reason, outcome)
+            self._order = SlotOrder(kind, reason, outcome)
             self._ordered.set()
 
     def observe(self, row: Row, silence: float, asked: float) -> None:
@@ -236,7 +236,7 @@ class Slot:
         await self._clean_up(order, ending, process.suspects(self._settings.stop_seconds / 2))
         return None
 
-    async def _clean_up(self, order: Order, ending: Ending, suspects: list[int]) -> None:
+    async def _clean_up(self, order: SlotOrder, ending: Ending, suspects: list[int]) -> None:
         """After an ordered end, return unfinished tasks to the queue and remove the row."""
         member = self.member_id
         if ending.code == -signal.SIGKILL:
@@ -248,19 +248,19 @@ class Slot:
         if order.kind is OrderKind.RESTART:
             self._history.forget()
 
-    async def _next_order(self, process: Process) -> Order | None:
+    async def _next_order(self, process: Process) -> SlotOrder | None:
         """Wait for the next order and take it. Return None if the process ends first."""
         await _first(self._ordered, process, None)
         return None if process.ended.done() else self._take_order()
 
-    def _take_order(self) -> Order | None:
+    def _take_order(self) -> SlotOrder | None:
         order = self._order
         self._ordered.clear()
         if not self.leaving:
             self._order = None
         return order
 
-    async def _drain_and_end(self, process: Process, order: Order) -> Ending:
+    async def _drain_and_end(self, process: Process, order: SlotOrder) -> Ending:
         """End a process that works correctly; drain it first if the order says so."""
         if order.kind is OrderKind.DRAIN and self.healthy.is_set():
             member, workers = self.member_id, self._db.workers

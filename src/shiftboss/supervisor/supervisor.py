@@ -22,7 +22,7 @@ from shiftboss.log import get_logger
 from shiftboss.model.errors import DatabaseError, UsageError
 from shiftboss.model.settings import Settings, SupervisorSettings
 from shiftboss.model.slot import SilenceWatch
-from shiftboss.supervisor.orders import Order, OrderKind
+from shiftboss.supervisor.orders import OrderKind, SlotOrder
 from shiftboss.supervisor.slot import Command, HostContext, Slot
 
 log = get_logger(__name__)
@@ -181,22 +181,24 @@ class Supervisor(Service):
             self._replacements[slot] = task
             task.add_done_callback(lambda _: self._replacements.pop(slot))
 
-    def _limit_exceeded(self, slot: Slot, row: Row) -> Order | None:
+    def _limit_exceeded(self, slot: Slot, row: Row) -> SlotOrder | None:
         chosen = self._settings
         if slot.process is None:
             return None
         if chosen.max_memory_mb is not None and (used := slot.process.memory()) > chosen.max_memory_mb:
             reason = f"uses {used:.0f} MB, more than {chosen.max_memory_mb} MB"
-            return Order(OrderKind.STOP, reason, outcome="crashed")  # a task that does not end is to blame
+            return SlotOrder(
+                OrderKind.STOP, reason, outcome="crashed"
+            )  # a task that does not end is to blame
         done = row["tasks_done"]
         if chosen.max_tasks is not None and done >= chosen.max_tasks:
-            return Order(OrderKind.DRAIN, f"has done {done} tasks")
+            return SlotOrder(OrderKind.DRAIN, f"has done {done} tasks")
         age = time.monotonic() - slot.started
         if chosen.max_age_seconds is not None and age >= chosen.max_age_seconds:
-            return Order(OrderKind.DRAIN, f"is {age:.0f} s old")
+            return SlotOrder(OrderKind.DRAIN, f"is {age:.0f} s old")
         return None
 
-    async def _replace(self, context: HostContext, slot: Slot, order: Order) -> None:
+    async def _replace(self, context: HostContext, slot: Slot, order: SlotOrder) -> None:
         """Start a successor, then end the old process, so that no capacity is lost."""
         async with self._one_at_a_time:
             try:

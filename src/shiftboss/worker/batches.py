@@ -95,7 +95,7 @@ def _results(name: str, results: Any, count: int) -> list[Any]:
 
 
 @dataclass(eq=False)
-class Entry:
+class BatchEntry:
     """One task that waits for the start or the end of its call."""
 
     lease: int
@@ -110,7 +110,7 @@ class Gathering:
     handler: Handler
     batch: Batch
     more: dict[str, Any]
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[BatchEntry] = field(default_factory=list)
     timer: asyncio.TimerHandle | None = None
 
 
@@ -152,7 +152,7 @@ class Batches:
             wait = 0.0 if self.eager else gathering.batch.max_wait
             gathering.timer = asyncio.get_running_loop().call_later(wait, self._start, gathering)
             self.on_room()
-        entry = Entry(lease, item, asyncio.get_running_loop().create_future())
+        entry = BatchEntry(lease, item, asyncio.get_running_loop().create_future())
         gathering.entries.append(entry)
         self.tasks += 1
         if len(gathering.entries) >= gathering.batch.max_size:
@@ -166,7 +166,7 @@ class Batches:
             raise value
         return value
 
-    def _leave(self, gathering: Gathering, entry: Entry) -> None:
+    def _leave(self, gathering: Gathering, entry: BatchEntry) -> None:
         """Remove a task that was cancelled before the call."""
         if self._gathering.get(gathering.handler.name) is gathering:
             gathering.entries.remove(entry)
@@ -189,7 +189,9 @@ class Batches:
         for entry in gathering.entries:
             entry.done.add_done_callback(functools.partial(self._end_unwanted, call, gathering.entries))
 
-    def _end_unwanted(self, call: asyncio.Task[None], entries: list[Entry], _: asyncio.Future[Any]) -> None:
+    def _end_unwanted(
+        self, call: asyncio.Task[None], entries: list[BatchEntry], _: asyncio.Future[Any]
+    ) -> None:
         """Cancel a call when all its tasks were cancelled or timed out."""
         if not call.done() and all(entry.done.cancelled() for entry in entries):
             call.cancel()
@@ -204,7 +206,7 @@ class Batches:
             for entry in entries:
                 reject(entry.done, error)
 
-    async def _results(self, handler: Handler, entries: list[Entry], more: dict[str, Any]) -> Any:
+    async def _results(self, handler: Handler, entries: list[BatchEntry], more: dict[str, Any]) -> Any:
         assert handler.many is not None
         call = functools.partial(handler.many, [entry.item for entry in entries], **more)
         leases = [entry.lease for entry in entries]

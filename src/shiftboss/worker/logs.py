@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from shiftboss.lifecycle import Backoff, Service, sleep
-from shiftboss.log import Event, get_logger
+from shiftboss.log import LogEvent, get_logger
 from shiftboss.model.errors import ShiftbossError
 from shiftboss.model.log import LogLine
 from shiftboss.model.step import in_step
@@ -134,9 +134,9 @@ def _last_resort(record: logging.LogRecord, ours: logging.Handler) -> bool:
 
 def _line(task: Claimed, record: logging.LogRecord) -> LogLine:
     text, event = "", record.msg
-    if isinstance(event, Event):
+    if isinstance(event, LogEvent):
         fields = {name: value for name, value in event.fields.items() if name not in BOUND}
-        text = str(Event(event.text, fields))
+        text = str(LogEvent(event.text, fields))
     else:
         text = record.getMessage()
     if record.exc_info and record.exc_info[0] is not None:

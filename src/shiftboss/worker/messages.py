@@ -38,7 +38,7 @@ class MachineLost(ChildDied):
     kind = "lost"
 
 
-class Channel(Protocol):
+class TaskChannel(Protocol):
     """A connection to the process that runs one task."""
 
     async def send(self, message: dict[str, Any]) -> None: ...
@@ -86,7 +86,7 @@ def start_request(handler: Handler, task: Claimed, seconds: float | None) -> dic
     }
 
 
-async def outcome_of(channel: Channel, task: Claimed, callbacks: Callbacks) -> Outcome:
+async def outcome_of(channel: TaskChannel, task: Claimed, callbacks: Callbacks) -> Outcome:
     """Handle messages until the handler has ended, and return its outcome."""
     while "outcome" not in (answer := await channel.receive(task.lease)):
         if "progress" in answer:

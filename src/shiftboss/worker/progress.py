@@ -18,7 +18,7 @@ class Latest(NamedTuple):
     message: str | None
 
 
-class Progress(Service):
+class ProgressSender(Service):
     """Sends progress. `note` only writes into a dict, so handlers may report as often as they like."""
 
     EVERY = 0.5

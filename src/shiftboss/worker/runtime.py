@@ -29,7 +29,7 @@ from shiftboss.worker.limits import ProcessLimits
 from shiftboss.worker.logs import LogWriter
 from shiftboss.worker.mark import Mark
 from shiftboss.worker.outbox import Outbox
-from shiftboss.worker.progress import Progress
+from shiftboss.worker.progress import ProgressSender
 from shiftboss.worker.source import Source
 from shiftboss.worker.spool import Spool
 from shiftboss.worker.steps import StepWriter
@@ -71,7 +71,7 @@ class Worker(Service):
         self._on_ended = on_ended
         self.counters = Counters()
         self.limits = ProcessLimits(self._settings)
-        self._progress = Progress(source)
+        self._progress = ProgressSender(source)
         self._mark = mark or Mark()
         self._running: dict[int, Attempt] = {}
         self._logs = LogWriter(source, self._running, self._settings.task_logs)

@@ -24,7 +24,7 @@ SHORTEST_STEP, LONGEST_STEP = 0.001, 0.25
 NOT_DURABLE = "pg_catalog.set_config('synchronous_commit', 'off', true)"
 
 
-class Snapshot(NamedTuple):
+class TransactionSnapshot(NamedTuple):
     """Transactions in progress: those in `running`, and all from `end` on."""
 
     start: int
@@ -32,11 +32,11 @@ class Snapshot(NamedTuple):
     running: frozenset[int]
 
     @classmethod
-    def parse(cls, text: str) -> Snapshot:
+    def parse(cls, text: str) -> TransactionSnapshot:
         start, end, running = text.split(":")
         return cls(int(start), int(end), frozenset(int(xid) for xid in running.split(",") if xid))
 
-    def still(self, before: Snapshot) -> Snapshot:
+    def still(self, before: TransactionSnapshot) -> TransactionSnapshot:
         """Return `before`, reduced to the transactions that still run in this snapshot."""
         running = before.running & self.running if self.start < before.end else frozenset[int]()
         return before._replace(running=running)
@@ -125,7 +125,7 @@ class Sleeper:
         await self._watch(under_way, began)
         self._brief = time.monotonic() - began < BRIEF
 
-    async def _watch(self, under_way: Snapshot, began: float) -> None:
+    async def _watch(self, under_way: TransactionSnapshot, began: float) -> None:
         """Wait for a notification. Look again after each end of a transaction that was in progress."""
         while under_way.running:
             step = min(max((time.monotonic() - began) / 20, SHORTEST_STEP), LONGEST_STEP)
@@ -139,8 +139,8 @@ class Sleeper:
             under_way = left
         await self._woken.wait()
 
-    async def _snapshot(self) -> Snapshot:
-        return Snapshot.parse(await self._db.value(str, "SELECT pg_current_snapshot()::text"))
+    async def _snapshot(self) -> TransactionSnapshot:
+        return TransactionSnapshot.parse(await self._db.value(str, "SELECT pg_current_snapshot()::text"))
 
     async def _acknowledge(self, number: int) -> None:
         await _tolerant(self._db.execute(f"SELECT shiftboss.hear(%s), {NOT_DURABLE}", [number]))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from shiftboss.db.insights.cache import Cached
-from shiftboss.db.insights.rows import ErrorGroup, OpenGroup
+from shiftboss.db.insights.rows import ErrorGroupRow, OpenGroup
 from shiftboss.model.errors import NotFound
 
 if TYPE_CHECKING:
@@ -52,14 +52,14 @@ class Errors:
         """Return the groups with the most of the latest failed tasks. `more`: older ones are not counted."""
         return await self._open.get()
 
-    async def groups(self, since: datetime | None = None, limit: int = 50) -> list[ErrorGroup]:
+    async def groups(self, since: datetime | None = None, limit: int = 50) -> list[ErrorGroupRow]:
         """Return groups, most recently seen first. Counts may lag by a few seconds."""
-        return await self._db.fetch_as(ErrorGroup, _GROUPS, [since, limit])
+        return await self._db.fetch_as(ErrorGroupRow, _GROUPS, [since, limit])
 
-    async def group(self, id: str) -> ErrorGroup:
+    async def group(self, id: str) -> ErrorGroupRow:
         """Return one group by its id or a unique prefix of it."""
         query = "SELECT * FROM shiftboss.error_groups WHERE starts_with(id, %s) ORDER BY id LIMIT 5"
-        rows = await self._db.fetch_as(ErrorGroup, query, [id.lower()]) if id else []
+        rows = await self._db.fetch_as(ErrorGroupRow, query, [id.lower()]) if id else []
         if len(rows) > 1:
             shown = ", ".join(row["id"] for row in rows)
             raise NotFound(

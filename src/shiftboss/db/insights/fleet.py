@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, cast
 
 from shiftboss.db.connection import Row
 from shiftboss.db.insights.cache import Cached
-from shiftboss.db.insights.rows import HeldTask, Queue, QueueDepth, TaskType, Work, Worker, WorkerDetail
+from shiftboss.db.insights.rows import (
+    HeldTask,
+    QueueDepth,
+    QueueRow,
+    TaskTypeRow,
+    Work,
+    WorkerDetailRow,
+    WorkerRow,
+)
 
 if TYPE_CHECKING:
     from shiftboss.db.database import Database
@@ -29,13 +37,13 @@ UsageLines = dict[str, dict[str, list[float | None]]]
 class Fleet:
     def __init__(self, db: Database) -> None:
         self._db = db
-        self._queues: Cached[list[Queue]] = Cached(
-            lambda: db.fetch_as(Queue, "SELECT * FROM shiftboss.queues ORDER BY name")
+        self._queues: Cached[list[QueueRow]] = Cached(
+            lambda: db.fetch_as(QueueRow, "SELECT * FROM shiftboss.queues ORDER BY name")
         )
         self._depths: Cached[list[QueueDepth]] = Cached(self._count)
         self._usage: Cached[UsageLines] = Cached(self._read_usage)
 
-    async def workers(self, *, status: str | None = None) -> list[Worker]:
+    async def workers(self, *, status: str | None = None) -> list[WorkerRow]:
         """Return every worker with its health, current task and today's work."""
         rows = await self._db.fetch(
             "SELECT * FROM shiftboss.members WHERE (%(status)s::text IS NULL OR status = %(status)s)"
@@ -43,9 +51,9 @@ class Fleet:
             {"status": status},
         )
         today = await self._db.insights.series.per_worker(_midnight())
-        return [cast(Worker, row | _work(today.get(row["worker_id"]))) for row in rows]
+        return [cast(WorkerRow, row | _work(today.get(row["worker_id"]))) for row in rows]
 
-    async def worker(self, worker_id: str) -> WorkerDetail | None:
+    async def worker(self, worker_id: str) -> WorkerDetailRow | None:
         """Return one worker with the tasks it is running, or None."""
         row = await self._db.fetch_one("SELECT * FROM shiftboss.members WHERE worker_id = %s", [worker_id])
         if row is None:
@@ -58,7 +66,7 @@ class Fleet:
             " ORDER BY generation_started_at LIMIT 100",
             [worker_id],
         )
-        return cast(WorkerDetail, row | _work(today.get(worker_id)) | {"tasks": held})
+        return cast(WorkerDetailRow, row | _work(today.get(worker_id)) | {"tasks": held})
 
     async def sample_workers(self) -> int:
         """Record the current usage of every active worker, and return their number."""
@@ -79,7 +87,7 @@ class Fleet:
                 line[at] = row[name]
         return found
 
-    async def queues(self, *, fresh: bool = False) -> list[Queue]:
+    async def queues(self, *, fresh: bool = False) -> list[QueueRow]:
         """Return every queue that has tasks, workers, a pause or a limit."""
         return await self._queues.get(fresh=fresh)
 
@@ -96,10 +104,10 @@ class Fleet:
             row["queued"] = max(row["queued"], row["counted"] or 0)
         return rows
 
-    async def types(self) -> list[TaskType]:
+    async def types(self) -> list[TaskTypeRow]:
         """Return every task type that is known, paused or limited, with its queues."""
         return await self._db.fetch_as(
-            TaskType, "SELECT * FROM shiftboss.task_types ORDER BY name LIMIT 1000"
+            TaskTypeRow, "SELECT * FROM shiftboss.task_types ORDER BY name LIMIT 1000"
         )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from shiftboss.db.connection import Row
 from shiftboss.db.insights.cache import Cached
 from shiftboss.db.insights.fleet import Fleet
-from shiftboss.db.insights.rows import Alert, Counts, Glance
+from shiftboss.db.insights.rows import AlertRow, CountsRow, Glance
 from shiftboss.db.insights.series import Series
 from shiftboss.extension import contributions, load, named
 
@@ -38,12 +38,12 @@ class Overview:
         self._db = db
         self._fleet = fleet
         self._series = series
-        self._counts: Cached[Counts] = Cached(self._count)
+        self._counts: Cached[CountsRow] = Cached(self._count)
 
-    async def _count(self) -> Counts:
-        return (await self._db.fetch_as(Counts, "SELECT * FROM public.orchestrator_status"))[0]
+    async def _count(self) -> CountsRow:
+        return (await self._db.fetch_as(CountsRow, "SELECT * FROM public.orchestrator_status"))[0]
 
-    async def counts(self, *, fresh: bool = False) -> Counts:
+    async def counts(self, *, fresh: bool = False) -> CountsRow:
         """Return tasks and workers by state: the row of the view `orchestrator_status`."""
         return await self._counts.get(fresh=fresh)
 
@@ -51,7 +51,7 @@ class Overview:
         """Return running and failed tasks and active workers, at a cost that does not grow with the queue."""
         return (await self._db.fetch_as(Glance, _GLANCE))[0]
 
-    async def alerts(self) -> list[Alert]:
+    async def alerts(self) -> list[AlertRow]:
         """Return what needs attention, most severe first. `subject` is the id of the cause.
 
         This combines what is found now with the alerts of rules, which the leader evaluates.
@@ -74,7 +74,7 @@ class Overview:
         ]
         return sorted([*now, *ruled], key=lambda one: one["severity"])
 
-    async def _now(self) -> list[Alert]:
+    async def _now(self) -> list[AlertRow]:
         return [
             *(
                 alert("critical", row["alert"], row["component"], row["message"])
@@ -129,12 +129,12 @@ def alert(
     command: str | None = None,
     rule: str | None = None,
     since: datetime | None = None,
-) -> Alert:
+) -> AlertRow:
     """Build an alert. `advice` says what to do, and `command` can be run as printed.
 
     `rule` names the rule that detects the same problem, if its name differs from `kind`.
     """
-    return Alert(
+    return AlertRow(
         severity=severity, kind=kind, subject=subject, message=message, advice=advice, command=command,
         rule=rule or kind, since=since,
     )  # fmt: skip

@@ -10,7 +10,7 @@ from typing import Any, TypedDict
 from uuid import UUID
 
 
-class Counts(TypedDict):
+class CountsRow(TypedDict):
     """Tasks and workers by state: the view `orchestrator_status`."""
 
     queued_tasks: int
@@ -36,7 +36,7 @@ class Glance(TypedDict):
     failed: int
 
 
-class Alert(TypedDict):
+class AlertRow(TypedDict):
     """Something that needs attention. `command` can be run as printed."""
 
     severity: str
@@ -57,7 +57,7 @@ class Work(TypedDict):
     avg_processing_seconds: float | None
 
 
-class Worker(Work):
+class WorkerRow(Work):
     """A worker with its health and its work of today: the view `shiftboss.members`."""
 
     worker_id: str
@@ -100,13 +100,13 @@ class HeldTask(TypedDict):
     progress_message: str | None
 
 
-class WorkerDetail(Worker):
+class WorkerDetailRow(WorkerRow):
     """A worker with the tasks that it is running."""
 
     tasks: list[HeldTask]
 
 
-class Limits(TypedDict):
+class LimitsRow(TypedDict):
     """The pause and the limits of a queue or task type."""
 
     name: str
@@ -119,7 +119,7 @@ class Limits(TypedDict):
     rate_per: str | None
 
 
-class Queue(Limits):
+class QueueRow(LimitsRow):
     """A queue: the view `shiftboss.queues`."""
 
     queued: int
@@ -129,7 +129,7 @@ class Queue(Limits):
     workers: int
 
 
-class QueueDepth(Queue):
+class QueueDepth(QueueRow):
     """A queue whose waiting tasks were counted up to a limit.
 
     If there are `more`, `counted` is the leader's last count of the queue, if there is one.
@@ -139,7 +139,7 @@ class QueueDepth(Queue):
     counted: int | None
 
 
-class TaskType(Limits):
+class TaskTypeRow(LimitsRow):
     """A task type: the view `shiftboss.task_types`."""
 
     queues: list[str]
@@ -148,7 +148,7 @@ class TaskType(Limits):
     limits_in_code: dict[str, Any] | None
 
 
-class ErrorGroup(TypedDict):
+class ErrorGroupRow(TypedDict):
     """Failures of one exception type at one place in the code."""
 
     id: str
@@ -256,7 +256,7 @@ class LogRow(TypedDict):
     dropped: int
 
 
-class Point(TypedDict):
+class PointRow(TypedDict):
     """Throughput, failures and durations in one interval."""
 
     at: datetime

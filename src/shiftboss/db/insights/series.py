@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from shiftboss.db.connection import Row
 from shiftboss.db.insights.cache import Cached
-from shiftboss.db.insights.rows import Point
+from shiftboss.db.insights.rows import PointRow
 from shiftboss.model.task import BUCKETS
 
 if TYPE_CHECKING:
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 class Series:
     def __init__(self, db: Database) -> None:
         self._db = db
-        self._kept: dict[tuple[timedelta, timedelta], Cached[list[Point]]] = {}
+        self._kept: dict[tuple[timedelta, timedelta], Cached[list[PointRow]]] = {}
 
     async def throughput(
         self, span: timedelta, step: timedelta, *, queue: str | None = None, task_type: str | None = None
-    ) -> list[Point]:
+    ) -> list[PointRow]:
         """Return one point per step, including empty ones, oldest first."""
         rows = await self._db.call_rows("throughput", span, step, queue, task_type)
         return [_point(row, step) for row in rows]
 
-    async def kept_throughput(self, span: timedelta, step: timedelta) -> list[Point]:
+    async def kept_throughput(self, span: timedelta, step: timedelta) -> list[PointRow]:
         """Return the same from a cache, for pages that refresh often."""
         if (span, step) not in self._kept:
             self._kept[span, step] = Cached(lambda: self.throughput(span, step), 50.0)
@@ -75,7 +75,7 @@ def percentile(buckets: Sequence[int], share: float) -> float | None:
     return BUCKETS[-1]
 
 
-def _point(row: Row, step: timedelta) -> Point:
+def _point(row: Row, step: timedelta) -> PointRow:
     ended = row["completed"] + row["failed"]
     return {
         "at": row["at"],

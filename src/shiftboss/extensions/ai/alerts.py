@@ -9,10 +9,10 @@ from shiftboss.extensions.ai.store import AIEngine
 
 if TYPE_CHECKING:
     from shiftboss.db import Database
-    from shiftboss.db.insights.rows import Alert
+    from shiftboss.db.insights.rows import AlertRow
 
 
-async def budgets(db: Database) -> list[Alert]:
+async def budgets(db: Database) -> list[AlertRow]:
     """Return a warning for each provider whose daily budget is spent."""
     return [
         alert(

@@ -16,7 +16,7 @@ from shiftboss.frameworks.django.connections import url_of
 BACKEND = "shiftboss.frameworks.django."
 
 
-class Shiftboss(AppConfig):  # type: ignore[misc]
+class ShiftbossConfig(AppConfig):  # type: ignore[misc]
     name = "shiftboss.frameworks.django"
     label = "shiftboss"
 

@@ -12,7 +12,7 @@ from shiftboss.extensions.admin.page.render import Piece
 from shiftboss.extensions.admin.page.words import capital
 
 if TYPE_CHECKING:
-    from shiftboss.db.insights.rows import Alert
+    from shiftboss.db.insights.rows import AlertRow
     from shiftboss.extensions.admin.page.mount import Shell
 
 EVERY = 5.0
@@ -40,7 +40,7 @@ KINDS = {
 }
 
 
-def explained(alert: Alert) -> dict[str, Any]:
+def explained(alert: AlertRow) -> dict[str, Any]:
     """Return an alert with its name, link and remedy."""
     name, path, remedy = KINDS.get(alert["kind"], (capital(alert["kind"].replace("_", " ")), "/", ""))
     to = path.format(quote(alert["subject"] or "", safe="/"))

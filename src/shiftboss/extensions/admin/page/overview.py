@@ -14,7 +14,7 @@ from shiftboss.extensions.admin.page.words import age, count, depth, number, spa
 
 if TYPE_CHECKING:
     from shiftboss.db import Database
-    from shiftboss.db.insights.rows import Glance, Point, QueueDepth
+    from shiftboss.db.insights.rows import Glance, PointRow, QueueDepth
 
 # Name, length, and time between two points.
 SPANS = {
@@ -82,7 +82,7 @@ def _finding(severity: str, name: str, message: str, remedy: str, to: str) -> di
 
 
 async def _tiles(
-    db: Database, now: Glance, queues: list[QueueDepth], points: list[Point], chosen: str
+    db: Database, now: Glance, queues: list[QueueDepth], points: list[PointRow], chosen: str
 ) -> list[dict[str, Any]]:
     oldest = max((queue["oldest_seconds"] or 0.0 for queue in queues if queue["queued"]), default=0.0)
     slots, latency = await db.health.metrics(), await db.insights.series.latency()
@@ -126,7 +126,7 @@ def _ms(value: float | None) -> str:
     return "–" if value is None else span(value / 1000)
 
 
-def _charts(points: list[Point], chosen: str) -> list[dict[str, Any]]:
+def _charts(points: list[PointRow], chosen: str) -> list[dict[str, Any]]:
     step = SPANS[chosen][2]
     times_of_points, days = [point["at"] for point in points], step >= timedelta(hours=1)
     labels = clock(times_of_points, "%d %b %H:%M" if days else "%H:%M")
