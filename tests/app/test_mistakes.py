@@ -87,6 +87,40 @@ def test_a_target_that_is_no_app_names_the_one_that_is(name: str) -> None:
     assert caught.value.hint == "did you mean slip_web:tasks?"
 
 
+@pytest.mark.parametrize(
+    ("target", "message", "hint"),
+    [
+        ("slip_none:app", "there is no module 'slip_none'", "project's directory"),
+        ("tests.slip_none:app", "there is no module 'tests.slip_none'", "check the spelling"),
+        ("shop/tasks.py:app", "'shop/tasks.py:app' does not name an app", "like shop.tasks:app"),
+        ("shop.tasks", "'shop.tasks' does not name an app", "like mymodule:app"),
+    ],
+)
+def test_a_target_that_is_misspelt(target: str, message: str, hint: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        load(target)
+    assert message in str(caught.value)
+    assert hint in (caught.value.hint or "")
+
+
+def test_an_app_that_cannot_be_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "slip_needs.py").write_text("import slip_orders\n")
+    with pytest.raises(UsageError, match="slip_needs needs the module 'slip_orders', which cannot be found"):
+        load("slip_needs:app")
+    (tmp_path / "slip_broken.py").write_text("import os\nos.no_such_name\n")
+    with pytest.raises(AttributeError, match="no_such_name"):
+        load("slip_broken:app")
+
+
+@pytest.mark.parametrize("wrong", [keep, "text", None])
+async def test_only_calls_can_be_enqueued(db: Database, wrong: Any) -> None:
+    await app.use(db)
+    with pytest.raises(UsageError, match="cannot enqueue a") as caught:
+        await app.enqueue(wrong)
+    assert "greet.call('World')" in (caught.value.hint or "")
+
+
 @pytest.mark.usefixtures("web")
 @pytest.mark.parametrize("command", ["worker", "up"])
 def test_the_commands_say_so(command: str, capsys: pytest.CaptureFixture[str]) -> None:

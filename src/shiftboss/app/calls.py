@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 from uuid import UUID
 
+from shiftboss.model.errors import UsageError
 from shiftboss.model.task import DependencyPolicy, NewTask, new_id
 from shiftboss.worker.context import Context
 from shiftboss.worker.handlers import Handler
@@ -136,7 +137,14 @@ def whole(calls: Iterable[Call[Any]]) -> list[Call[Any]]:
     """Return the calls and everything they wait for, each once, parents first."""
     found: dict[UUID, Call[Any]] = {}
     seen: set[UUID] = set()
-    stack: list[tuple[Call[Any], bool]] = [(call, False) for call in reversed(list(calls))]
+    calls = list(calls)
+    for call in calls:
+        if not isinstance(call, Call):
+            raise UsageError(
+                f"cannot enqueue a {type(call).__name__}",
+                hint="pass the call of a task: app.enqueue(greet.call('World'))",
+            )
+    stack: list[tuple[Call[Any], bool]] = [(call, False) for call in reversed(calls)]
     while stack:
         call, ready = stack.pop()
         if ready:

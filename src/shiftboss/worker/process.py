@@ -47,21 +47,36 @@ EXIT_BLOCKED = 71
 def load(target: str) -> Any:
     """Import the object that `module:name` names, from the working directory or an installed package."""
     module, _, name = target.partition(":")
-    if not module or not name:
+    if not module or not name or "/" in module:
+        like = module.removesuffix(".py").replace("/", ".") if "/" in module else "mymodule"
         raise UsageError(
-            f"{target!r} does not name an app", hint="write it as module:name, like mymodule:app"
+            f"{target!r} does not name an app", hint=f"write it as module:name, like {like}:{name or 'app'}"
         )
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
-        return getattr(importlib.import_module(module), name)
+        found = importlib.import_module(module)
     except ModuleNotFoundError as error:
-        if error.name and module.startswith(error.name):
-            hint = "run the command in the project's directory"
-            raise UsageError(f"there is no module {error.name!r}", hint=hint) from None
-        raise
+        raise _not_found(module, error) from error
+    try:
+        return getattr(found, name)
     except AttributeError:
         raise UsageError(f"module {module!r} has no {name!r}", hint=_apps_in(module)) from None
+
+
+def _not_found(module: str, error: ModuleNotFoundError) -> Exception:
+    """Explain which module is missing: the app's, or one that it imports."""
+    name = error.name or ""
+    if f"{module}.".startswith(f"{name}."):
+        # Python names the outermost package that it cannot find.
+        hint = "check the spelling" if "." in name else "run the command in the project's directory"
+        return UsageError(f"there is no module {name!r}", hint=hint)
+    if name.startswith("shiftboss"):
+        return error
+    return UsageError(
+        f"{module} needs the module {name!r}, which cannot be found",
+        hint="install it, check the spelling, or run the command in the project's directory",
+    )
 
 
 def handlers_of(value: Any, target: str = "") -> Handlers:
