@@ -63,7 +63,9 @@ def test_migrate_status_shell_stop(db_command: Shell) -> None:
     shown = db_command("migrate", "--dry-run").stdout
     assert "CREATE TABLE IF NOT EXISTS public.tasks" in shown
     assert "applied 0000_legacy, 0001_core" in db_command("migrate").stdout
-    assert "no new migrations" in db_command("migrate").stdout
+    again = db_command("migrate")
+    assert "no new migrations" in again.stdout
+    assert "this is the embedded server" in again.stderr
 
     status = db_command("status")
     assert "schema: current" in status.stdout

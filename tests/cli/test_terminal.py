@@ -155,3 +155,15 @@ async def running(url: str) -> None:
     async with await Database.open(url) as db, asyncio.timeout(60):
         while not await db.fetch("SELECT FROM tasks WHERE status = 'In Progress'"):
             await asyncio.sleep(0.05)
+
+
+def test_brackets_are_shown_and_not_read_as_markup(start: Start, database_url: str) -> None:
+    [id] = enqueue(database_url, NewTask(task_type="resize[red]"))
+    start("why", str(id)).expect_exact('a handler for "resize[red]"')
+    code = """from shiftboss.cli.up import _say; _say("ai", "pip install 'shiftboss[ai]'")"""
+    up = pexpect.spawn(sys.executable, ["-c", code], encoding="utf-8", timeout=60)
+    up.expect_exact("pip install 'shiftboss[ai]'")
+
+
+def test_a_port_that_the_system_chooses_is_shown(start: Start) -> None:
+    start("admin", "--port", "0").expect(r"serving http://127\.0\.0\.1:[1-9]")

@@ -115,6 +115,8 @@ def migrate(
     else:
         what = f"applied {', '.join(done.applied)}" if done.applied else "no new migrations"
         typer.echo(f"{what}; functions and views are current")
+        if _settings_url() is None:
+            note("this is the embedded server; to migrate your own, set SHIFTBOSS_DATABASE_URL")
     for notice in done.notices:
         note(notice)
 

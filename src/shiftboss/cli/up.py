@@ -93,9 +93,11 @@ def _database(settings: Settings) -> str:
 
 
 def _say(what: str, words: str) -> None:
+    from rich.markup import escape
+
     from shiftboss.cli.output import console, on_terminal
 
     if on_terminal():
-        console().print(f"[bold cyan]{what:>11}[/]  {words}", soft_wrap=True)
+        console().print(f"[bold cyan]{what:>11}[/]  {escape(words)}", soft_wrap=True)
     else:
         typer.echo(f"{what}: {words}")

@@ -34,6 +34,6 @@ def why(id: TaskId, as_json: Json = False) -> None:
         if on_terminal():
             out.print(f"[bold yellow]{reason.reason}[/]: ", end="")
             out.print(reason.detail, markup=False, soft_wrap=True)
-            out.print(f"  → [green]{reason.advice}[/]", soft_wrap=True)
+            out.print(f"  → {reason.advice}", style="green", markup=False, soft_wrap=True)
         else:
             typer.echo(f"{reason.reason}\t{' '.join(reason.detail.split())}\t{reason.advice}")

@@ -1,4 +1,4 @@
-"""Whether a TCP port can be bound."""
+"""TCP ports that can be bound."""
 
 from __future__ import annotations
 
@@ -13,3 +13,10 @@ def is_free(host: str, port: int) -> bool:
         except OSError:
             return False
         return True
+
+
+def free_port(host: str) -> int:
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.bind((host, 0))
+        port: int = probe.getsockname()[1]
+        return port

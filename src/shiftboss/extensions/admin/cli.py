@@ -40,7 +40,7 @@ def serve(host: Host = None, port: Port = None) -> None:
 async def _serve(host: str | None, port: int | None) -> None:
     from shiftboss.db import Database
     from shiftboss.extensions.admin.service import address, serve
-    from shiftboss.lifecycle.ports import is_free
+    from shiftboss.lifecycle.ports import free_port, is_free
     from shiftboss.model.errors import UsageError
 
     settings = Settings.load()
@@ -51,10 +51,11 @@ async def _serve(host: str | None, port: int | None) -> None:
             f"port {bound[1]} of {bound[0]} cannot be used: another process has it, or it is not allowed",
             hint="choose another one with --port, or stop that process",
         )
+    bound = bound[0], bound[1] or free_port(bound[0])  # printed, so it must be known before
     where = address(*bound)
     async with await Database.open() as db:
         typer.echo(f"serving {where} (API: {where}/api/docs)")
-        await serve(db, settings, host=host, port=port)
+        await serve(db, settings, host=host, port=bound[1])
 
 
 def login(

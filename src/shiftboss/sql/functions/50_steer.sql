@@ -386,7 +386,8 @@ BEGIN
         advice := coalesce((SELECT format('start a worker that is connected to %1$s: '
                 || 'shiftboss worker module:app --engine %1$s', substr(f, 8))
                     FROM jsonb_array_elements_text(t.requires -> 'features') f WHERE f LIKE 'engine:%' LIMIT 1),
-            format('start a worker that has a handler for "%s" and serves queue "%s"', t.task_type, t.queue));
+            format('start a worker that has a handler for "%s" and serves queue "%s": '
+                || 'shiftboss worker module:app', t.task_type, t.queue));
         RETURN NEXT;
     ELSIF NOT EXISTS (SELECT FROM public.workers w WHERE w.status = 'active' AND NOT shiftboss.ending(w)
         AND NOT w.paused
