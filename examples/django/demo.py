@@ -1,6 +1,6 @@
 """Create two orders, one of which is rolled back, and let a worker run what there is.
 
-SHIFTBOSS_DATABASE_URL=postgresql://… python demo.py
+DATABASE_URL=postgresql://… python demo.py
 """
 
 from __future__ import annotations

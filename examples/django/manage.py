@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Django's command line: `SHIFTBOSS_DATABASE_URL=… python manage.py migrate`."""
+"""Django's command line: `DATABASE_URL=… python manage.py migrate`."""
 
 import os
 import sys

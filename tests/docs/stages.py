@@ -104,7 +104,9 @@ STAGES = {
         replaced={"postgresql://shiftboss@db.internal/shiftboss": "$EMPTY_DATABASE_URL"} | DOCTOR
     ),
     "docs/how-to/django.md": Stage(
-        'cp -R "$EXAMPLES"/django/* .\n', {"postgresql://…": '"$SHIFTBOSS_DATABASE_URL"'}
+        'cp -R "$EXAMPLES"/django/* .\nexport DATABASE_URL="$SHIFTBOSS_DATABASE_URL"\n',
+        # Only the plain command is known to stay.
+        {"python manage.py shiftboss worker": "DJANGO_SETTINGS_MODULE=shop.settings shiftboss worker"},
     ),
     "docs/how-to/durable-work.md": Stage(
         f"{SERVED}{FAILED}{ASKED}",

@@ -11,17 +11,21 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 from starlette.testclient import TestClient
 
 from shiftboss.db import Database
 from shiftboss.db.stream import Streamed
+from shiftboss.frameworks.django.connections import url_of
 from shiftboss.model.task import NewTask
 from tests.conftest import as_superuser
 
+#: A program that uses the tasks of the Django example.
+SETUP = "import django; django.setup(); from shop.tasks import confirm, tell\n"
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 Eventually = Callable[..., Awaitable[Any]]
 
@@ -170,7 +174,137 @@ tell.enqueue("it")
 """
     done = run_django("-c", code, url=empty_database_url)
     assert "this database has no Shiftboss schema" in done.stderr
-    assert "shiftboss db migrate" in done.stderr
+    assert "python manage.py migrate" in done.stderr
+
+
+def test_manage_py_runs_commands_on_the_projects_database(database_url: str) -> None:
+    run_django("-c", SETUP + "tell.enqueue('it')", url=database_url)
+    assert "django.task" in run_django("manage.py", "shiftboss", "tasks", "list", url=database_url).stdout
+    assert run_django("manage.py", "shiftboss", "nonsense", url=database_url).returncode == 2
+
+
+def test_a_worker_without_settings_says_what_to_run(database_url: str) -> None:
+    command = ["-m", "shiftboss", "worker", "shop.jobs:app"]
+    done = run_django(*command, url=database_url, DJANGO_SETTINGS_MODULE=None)
+    assert done.returncode == 2
+    assert "DJANGO_SETTINGS_MODULE is not set" in done.stderr
+    assert "python manage.py shiftboss" in done.stderr
+
+
+def test_a_supervisor_of_another_database_is_told(database_url: str, tmp_path: Path) -> None:
+    command = ["supervise", "shop.jobs:app", "--queue", "mail=1", "--data-dir", str(tmp_path)]
+    with subprocess.Popen(
+        [sys.executable, "-m", "shiftboss", *command],
+        cwd=EXAMPLES / "django",
+        env=django_env(database_url) | {"SHIFTBOSS_DATABASE_LINGER_SECONDS": "0"},
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as supervisor:
+        assert supervisor.stderr is not None
+        wanted = "shop.jobs:app sets a database, and its supervisor uses the embedded one"
+        assert any(wanted in line for line in supervisor.stderr)
+        supervisor.terminate()
+
+
+def test_results_come_from_the_database_of_the_backend(database_url: str, empty_database_url: str) -> None:
+    code = """
+result = tell.enqueue("it")
+result.refresh()
+print(result.status, result.args)
+for id in ("nonsense", "01a1eed9-b3c2-7f7e-84eb-61aa61d19e66"):
+    try:
+        tell.get_result(id)
+    except Exception as error:
+        print(type(error).__name__)
+"""
+    done = run_django("-c", SETUP + code, url=database_url, SHIFTBOSS_DATABASE_URL=empty_database_url)
+    assert done.stdout.splitlines() == [
+        "READY ['it']",
+        "TaskResultDoesNotExist",
+        "TaskResultDoesNotExist",
+    ], done.stderr
+
+
+def test_a_task_runs_on_the_queue_it_was_enqueued_on(database_url: str) -> None:
+    code = """
+from django.core.management import call_command
+from shiftboss.frameworks.django import app
+from shop.models import Order
+call_command("migrate", verbosity=0)
+result = confirm.using(backend="plain", queue_name="default").enqueue(Order.objects.create(item="tea").pk)
+with app.sync.worker():
+    app.sync.handle(result.id).wait(timeout=30)
+result.refresh()
+print(result.status, result.task.queue_name, result.errors)
+app.sync.close()
+"""
+    other = """
+from django.conf import settings
+settings.TASKS["plain"] = {"BACKEND": "shiftboss.frameworks.django.ShiftbossBackend"}
+"""
+    done = run_django("-c", other + SETUP + code, url=database_url)
+    assert done.stdout.splitlines() == ["SUCCESSFUL default []"], done.stderr
+
+
+@pytest.mark.parametrize("call", ["confirm.enqueue()", "confirm.enqueue(1, wrong=2)", "tell.enqueue()"])
+def test_wrong_arguments_are_refused_when_a_django_task_is_enqueued(call: str, database_url: str) -> None:
+    done = run_django("-c", SETUP + call, url=database_url)
+    assert f"BadArguments: wrong arguments for shop.tasks.{call.partition('.')[0]}" in done.stderr
+
+
+def test_a_database_that_is_not_postgresql_is_refused() -> None:
+    code = """
+import django
+from django.conf import settings
+settings.configure(
+    INSTALLED_APPS=["shiftboss.frameworks.django"],
+    DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}},
+    TASKS={"default": {"BACKEND": "shiftboss.frameworks.django.ShiftbossBackend"}},
+)
+django.setup()
+from django.core.management import call_command
+from django.db import connection
+from shiftboss import App
+app = App("shop")
+call = app.task("greet")(lambda: None).call()
+for act in (lambda: call_command("check"), lambda: app.sync.enqueue(call, conn=connection)):
+    try:
+        act()
+    except Exception as error:
+        print(type(error).__name__, error)
+"""
+    done = run_django("-c", code, url="", DJANGO_SETTINGS_MODULE=None)
+    assert "SystemCheckError" in done.stdout, done.stderr
+    assert "(shiftboss.E001) The task backend 'default' enqueues in the database 'default'" in done.stdout
+    assert "UsageError this connection is to sqlite" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("given", "url"),
+    [
+        ({"dbname": "shop"}, "postgresql:///shop"),
+        (
+            {"dbname": "s", "user": "u", "password": "p:/@ w", "host": "h"},
+            "postgresql://u:p%3A%2F%40%20w@h/s",
+        ),
+        (
+            {
+                "dbname": "s",
+                "user": "u",
+                "host": "/run/pg",
+                "port": 5,
+                "options": "-c a=b c",
+                "row_factory": 1,
+            },
+            "postgresql://u@%2Frun%2Fpg:5/s?options=-c%20a%3Db%20c",
+        ),
+    ],
+)
+def test_the_url_of_a_django_connection(given: dict[str, Any], url: str) -> None:
+    connection = SimpleNamespace(get_connection_params=lambda: given)
+    assert url_of(connection) == url
+    kept = {name: str(value) for name, value in given.items() if name != "row_factory"}
+    assert conninfo_to_dict(url) == kept
 
 
 async def test_djangos_own_worker(db: Database, eventually: Eventually) -> None:
@@ -215,12 +349,12 @@ async def test_an_exception_is_final_but_a_lost_worker_is_not(db: Database, even
     assert await value(db, "SELECT attempts FROM tasks") == 1
 
 
-def run_django(*arguments: str, url: str) -> subprocess.CompletedProcess[str]:
+def run_django(*arguments: str, url: str, **env: str | None) -> subprocess.CompletedProcess[str]:
     """Run Python in the Django example."""
     return subprocess.run(
         [sys.executable, *arguments],
         cwd=EXAMPLES / "django",
-        env=django_env(url),
+        env={name: value for name, value in (django_env(url) | env).items() if value is not None},
         capture_output=True,
         text=True,
         timeout=120,
@@ -246,7 +380,9 @@ def django_worker(url: str, target: str) -> Iterator[None]:
 
 
 def django_env(url: str) -> dict[str, str]:
-    return os.environ | {"DJANGO_SETTINGS_MODULE": "shop.settings", "SHIFTBOSS_DATABASE_URL": url}
+    """Only Django's settings name the database."""
+    kept = {name: value for name, value in os.environ.items() if name != "SHIFTBOSS_DATABASE_URL"}
+    return kept | {"DJANGO_SETTINGS_MODULE": "shop.settings", "DATABASE_URL": url}
 
 
 async def value(db: Database, query: str) -> Any:

@@ -3,7 +3,7 @@
 import os
 from urllib.parse import urlsplit
 
-_url = urlsplit(os.environ["SHIFTBOSS_DATABASE_URL"])
+_url = urlsplit(os.environ["DATABASE_URL"])
 
 DATABASES = {
     "default": {

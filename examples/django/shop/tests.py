@@ -20,9 +20,10 @@ class EnqueueTest(TestCase):
 
     def test_order_and_task_are_one_transaction(self):
         client = Client(raise_request_exception=False)
-        client.post("/orders/tea")
+        id = client.post("/orders/tea").json()["task"]
         client.post("/orders/cake?fail")
         self.assertEqual((Order.objects.count(), enqueued()), (1, 1))
+        self.assertEqual(confirm.get_result(id).status, "READY")
 
 
 class RunTest(TransactionTestCase):

@@ -41,10 +41,10 @@ def up(
     from shiftboss.model.settings import Settings
     from shiftboss.worker.process import handlers_of, load
 
-    settings = _settings(Settings.load(), workers, queue)
     configure_logs(log_level)
     loaded = load(target)
     handlers_of(loaded, target)
+    settings = _settings(Settings.load(), workers, queue)  # the app may have set the database
     asyncio.run(_up(target, loaded, settings, log_level))
 
 

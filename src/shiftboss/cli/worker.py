@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shiftboss.cli.output import LogLevel
+from shiftboss.model.errors import UsageError
 
 if TYPE_CHECKING:
     from shiftboss.model.settings import Settings
@@ -68,6 +69,11 @@ def worker(
     configure_logs(log_level, worker_id=name)
     with supervised_slot() as spec:
         app, mark = load(target), Mark(None if spec is None else spec.mark)
+        if spec is not None and Settings.load().database.url != settings.database.url:
+            raise UsageError(
+                f"{target} sets a database, and its supervisor uses the embedded one",
+                hint="set SHIFTBOSS_DATABASE_URL, or start the supervisor with `python manage.py shiftboss`",
+            )
         with asyncio.Runner(loop_factory=fast_loop()) as runner:
             runner.run(_run(name, queue, target, app, settings, spec, mark))
 

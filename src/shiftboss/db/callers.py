@@ -12,13 +12,23 @@ import psycopg
 from psycopg.rows import args_row
 
 from shiftboss import tracing
-from shiftboss.db.connection import translated
+from shiftboss.db.connection import loads, opened, translated
 from shiftboss.db.encoding import ENQUEUE, as_given, encode
 from shiftboss.db.payload import dumps
 from shiftboss.model.errors import MigrationError, UsageError
 from shiftboss.model.task import Enqueued, NewTask
 
 STATEMENT = "SELECT id, created FROM shiftboss.enqueue(CAST({} AS jsonb))"
+LOOK = """
+    SELECT id, task_type, status::text, queue, created_at, generation_started_at, generation_processed_at,
+           last_worker_id, error_message, params::text, result_data::text
+    FROM public.tasks WHERE id = %s
+"""
+MISSING = (
+    psycopg.errors.InvalidSchemaName,
+    psycopg.errors.UndefinedFunction,
+    psycopg.errors.UndefinedTable,
+)
 
 
 async def enqueue_on(conn: Any, tasks: Sequence[NewTask]) -> list[Enqueued]:
@@ -62,9 +72,26 @@ def _enqueue_sync_on(conn: Any, tasks: Sequence[NewTask]) -> list[Enqueued]:
     cursor: Callable[[], Any] | None = getattr(conn, "cursor", None)
     if cursor is None or _is_sqlalchemy(conn) or isinstance(conn, psycopg.AsyncConnection):
         raise _refused(conn, "a synchronous", "for an async connection, use await app.enqueue(..., conn=...)")
+    if getattr(conn, "vendor", "postgresql") != "postgresql":  # Django's name for it
+        raise UsageError(
+            f"this connection is to {conn.vendor}, and tasks are stored in PostgreSQL",
+            hint="pass a connection to PostgreSQL",
+        )
     with translated(), _explained(), cursor() as own:
         own.execute(STATEMENT.format("%s"), [_text(tasks)])
         return _rows(tasks, own.fetchall())
+
+
+def look_sync_on(conn: Any, id: UUID) -> dict[str, Any] | None:
+    """Return the row of a task on a synchronous connection of Django, or None."""
+    with translated(), _explained(), conn.cursor() as cursor:
+        cursor.execute(LOOK, [id])
+        columns, row = [column[0] for column in cursor.description], cursor.fetchone()
+    if row is None:
+        return None
+    found = dict(zip(columns, row, strict=True))
+    found |= {name: found[name] and loads(found[name]) for name in ("params", "result_data")}
+    return found | {"error_message": opened(found["error_message"])}
 
 
 @contextmanager
@@ -74,12 +101,18 @@ def _explained() -> Iterator[None]:
         yield
     except Exception as error:
         cause = error if isinstance(error, psycopg.Error) else error.__cause__
-        if isinstance(cause, psycopg.errors.InvalidSchemaName | psycopg.errors.UndefinedFunction):
+        if isinstance(cause, MISSING):
             raise MigrationError(
-                "this database has no Shiftboss schema, or an older one: run `shiftboss db migrate`",
+                f"this database has no Shiftboss schema, or an older one: {_remedy(error)}",
                 sqlstate=cause.sqlstate,
             ) from error
         raise
+
+
+def _remedy(error: Exception) -> str:
+    if not type(error).__module__.startswith("django."):
+        return "run `shiftboss db migrate`"
+    return 'add "shiftboss.frameworks.django" to INSTALLED_APPS and run `python manage.py migrate`'
 
 
 def _is_sqlalchemy(conn: Any) -> bool:

@@ -57,7 +57,7 @@ class _ShownLoader(JsonbLoader):
     def load(self, data: Buffer) -> Any:
         text = bytes(data)
         try:
-            return _loads(text)
+            return loads(text)
         except orjson.JSONDecodeError as error:
             with suppress(RecursionError):
                 if "infinity" in error.msg:
@@ -65,7 +65,8 @@ class _ShownLoader(JsonbLoader):
             return text.decode()  # nested too deeply to parse
 
 
-def _loads(text: str | bytes) -> Any:
+def loads(text: str | bytes) -> Any:
+    """Parse JSON, and decrypt the values in it if their key is configured."""
     value = orjson.loads(text)
     sealed = codec.MARK in text if isinstance(text, str) else codec.MARK_BYTES in text
     return codec.current().open(value) if sealed else value
@@ -75,14 +76,19 @@ def _opened_row(cursor: psycopg.AsyncCursor[Any]) -> RowMaker[Row]:
     """Make rows dicts, and decrypt text in them if its key is configured."""
     made = dict_row(cursor)
 
-    def opened(values: Sequence[Any]) -> Row:
+    def opened_row(values: Sequence[Any]) -> Row:
         row = made(values)
         for name, value in row.items():
             if type(value) is str and codec.MARK in value:
                 row[name] = codec.current().open_text(value)
         return row
 
-    return opened
+    return opened_row
+
+
+def opened(text: str | None) -> str | None:
+    """Decrypt text if its key is configured."""
+    return codec.current().open_text(text) if text and codec.MARK in text else text
 
 
 def _number(digits: str) -> float | str:
@@ -93,7 +99,7 @@ def _number(digits: str) -> float | str:
 def _adapters() -> AdaptersMap:
     adapters = AdaptersMap(psycopg.adapters)
     adapters.register_dumper(dict, _DictDumper)
-    set_json_loads(_loads, adapters)
+    set_json_loads(loads, adapters)
     set_json_dumps(_dumps, adapters)
     adapters.register_loader("jsonb", _ShownLoader)
     return adapters

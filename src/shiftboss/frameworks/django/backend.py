@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import importlib
+import inspect
+import os
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any
 
 import django
 from django.apps import apps
+from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections, transaction
 from django.utils.module_loading import import_string
 
 from shiftboss.app import App, Task
-from shiftboss.model.errors import NotFound, UsageError
+from shiftboss.db.callers import look_sync_on
+from shiftboss.model.arguments import BadArguments
+from shiftboss.model.errors import ConfigError, NotFound, UsageError
 from shiftboss.worker.context import Context
 from shiftboss.worker.retries import mark_final
 
@@ -41,7 +46,7 @@ app = App("django")
 @app.task("django.task")
 def run(ctx: Context, path: str, args: list[Any], kwargs: dict[str, Any], backend: str) -> Any:
     """Run a Django task, given the path of its function."""
-    task = _task(path).using(backend=backend)
+    task = _task(path).using(backend=backend, queue_name=ctx.task.queue)
     try:
         if not task.takes_context:
             return task.call(*args, **kwargs)
@@ -69,6 +74,7 @@ class ShiftbossBackend(_Backend):  # type: ignore[misc]
 
     def enqueue(self, task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         self.validate_task(task)
+        _check(task, args, kwargs)
         call = self._terms(task).call(task.module_path, list(args), dict(kwargs), self.alias)
         alias = self.options.get("database", "default")
         if alias is None:
@@ -79,12 +85,15 @@ class ShiftbossBackend(_Backend):  # type: ignore[misc]
 
     def get_result(self, result_id: str) -> Any:
         try:
-            row = app.sync.handle(result_id).look()
+            handle = app.sync.handle(result_id)
+            alias = self.options.get("database", "default")
+            row = handle.look() if alias is None else look_sync_on(connections[alias], handle.id)
         except (NotFound, UsageError):
             row = None
         if row is None or row["task_type"] != run.name:
             raise _exceptions.TaskResultDoesNotExist(result_id)
-        return self._result(row, _task(row["params"]["path"]).using(backend=self.alias))
+        task = _task(row["params"]["path"]).using(backend=self.alias, queue_name=row["queue"])
+        return self._result(row, task)
 
     def _terms(self, task: Any) -> Task[..., Any]:
         chosen: Task[..., Any] = run.options(
@@ -140,6 +149,15 @@ def _task(path: str) -> Any:
     return found if isinstance(found, _base.Task) else _base.task(found)
 
 
+def _check(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Raise BadArguments for a call that Python would refuse."""
+    context = [None] if task.takes_context else []
+    try:
+        inspect.signature(task.func).bind(*context, *args, **kwargs)
+    except TypeError as error:
+        raise BadArguments(f"wrong arguments for {task.module_path}: {error}") from None
+
+
 def _error(text: str) -> Any:
     """Convert an error. The last line of its traceback names the class."""
     name = text.strip().rpartition("\n")[2].partition(":")[0]
@@ -148,4 +166,9 @@ def _error(text: str) -> Any:
 
 
 if not apps.ready and not apps.loading:  # this module is the app of a worker
+    if not settings.configured and "DJANGO_SETTINGS_MODULE" not in os.environ:
+        raise ConfigError(
+            "DJANGO_SETTINGS_MODULE is not set",
+            hint="run `python manage.py shiftboss …` in place of `shiftboss …`, or set the variable",
+        )
     django.setup()

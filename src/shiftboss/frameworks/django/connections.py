@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from urllib.parse import quote, urlencode
 
 from asgiref.sync import sync_to_async
 from django.db import close_old_connections, connections
-from psycopg.conninfo import make_conninfo
 
 from shiftboss.app import App
 from shiftboss.worker.context import Context
@@ -39,8 +39,17 @@ async def close_connections(ctx: Context, call_next: Next) -> Any:
 
 def url_of(connection: Any) -> str:
     """Return the connection string of a Django connection; during tests, of the test database."""
-    given = connection.get_connection_params()
-    return make_conninfo(**{name: value for name, value in given.items() if name not in _NOT_LIBPQ})
+    given = {
+        name: str(value) for name, value in connection.get_connection_params().items() if value is not None
+    }
+    known = {name: value for name, value in given.items() if name not in _NOT_LIBPQ}
+    user, password, host, port, name = (
+        quote(known.pop(part, ""), safe="") for part in ("user", "password", "host", "port", "dbname")
+    )
+    login = f"{user}:{password}" if password else user
+    place = f"{host}:{port}" if port else host
+    more = urlencode(known, quote_via=quote)
+    return f"postgresql://{login}{login and '@'}{place}/{name}{more and '?'}{more}"
 
 
 @contextmanager
@@ -55,12 +64,5 @@ def kit(app: App | None = None, using: str = "default") -> Iterator[Any]:
 
     with connections[using].cursor() as cursor:
         cursor.execute("DELETE FROM public.tasks")
-    url, before = url_of(connections[using]), own._url
-    own.sync.close()
-    own._url = url  # `get_result` must look into the test database as well
-    try:
-        with Kit.sync(app or own, url) as opened:
-            yield opened
-    finally:
-        own.sync.close()
-        own._url = before
+    with Kit.sync(app or own, url_of(connections[using])) as opened:
+        yield opened
