@@ -32,8 +32,14 @@ def act(do: Callable[[Database, Operations], Awaitable[T]]) -> T:
     """Open the database, run `do` with its operations and return the result."""
     from shiftboss.operations import Operations
 
+    return operate(Operations, do)
+
+
+def operate(kind: Callable[[Database, Settings], Ops], do: Callable[[Database, Ops], Awaitable[T]]) -> T:
+    """Open the database, run `do` with operations of this kind, and return the result."""
+
     async def run() -> T:
-        async with operating(Operations) as (db, operations):
+        async with operating(kind) as (db, operations):
             return await do(db, operations)
 
     return asyncio.run(run())

@@ -8,32 +8,26 @@ from typing import Annotated
 
 import typer
 
-from shiftboss.cli.operator import me, operating
+from shiftboss.cli.operator import act, me
 from shiftboss.cli.token import RoleOption
 from shiftboss.extensions.admin.settings import AdminSettings
 from shiftboss.model.access import Role
 from shiftboss.model.settings import Settings
-from shiftboss.operations import Operations
 
-app = typer.Typer(help="Serve the HTTP API, the dashboard and metrics until Ctrl+C.", add_completion=False)
-
-Host = Annotated[str | None, typer.Option(help="address to listen on; default 127.0.0.1")]
-Port = Annotated[int | None, typer.Option(min=0, max=65535, help="port to listen on; default 8888")]
+app = typer.Typer(add_completion=False)
 
 
-@app.callback(invoke_without_command=True)
-def admin(context: typer.Context, host: Host = None, port: Port = None) -> None:
-    """Serve the API and the dashboard until a signal arrives.
+@app.command()
+def admin(
+    host: Annotated[str | None, typer.Option(help="address to listen on; default 127.0.0.1")] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="port to listen on; default 8888")
+    ] = None,
+) -> None:
+    """Serve the HTTP API, the dashboard and metrics until Ctrl+C.
 
     Example: shiftboss admin --port 8080
     """
-    if context.invoked_subcommand is None:
-        asyncio.run(_serve(host, port))
-
-
-@app.command(hidden=True)
-def serve(host: Host = None, port: Port = None) -> None:
-    """The same as `shiftboss admin`."""
     asyncio.run(_serve(host, port))
 
 
@@ -65,10 +59,6 @@ def login(
     """Print a login link for the dashboard that works once."""
     from shiftboss.extensions.admin.service import address
 
-    async def run() -> str:
-        async with operating(Operations) as (_, operations):
-            code = await operations.create_login(me(), role, timedelta(minutes=minutes))
-        admin = AdminSettings.of(Settings.load())
-        return f"{address(admin.host, admin.port, tls=admin.tls_cert is not None)}/login/{code}"
-
-    typer.echo(asyncio.run(run()))
+    code = act(lambda _, operations: operations.create_login(me(), role, timedelta(minutes=minutes)))
+    admin = AdminSettings.of(Settings.load())
+    typer.echo(f"{address(admin.host, admin.port, tls=admin.tls_cert is not None)}/login/{code}")

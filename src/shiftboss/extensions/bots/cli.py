@@ -9,8 +9,9 @@ from uuid import UUID
 import orjson
 import typer
 
-from shiftboss.cli.operator import me, operating
+from shiftboss.cli.operator import me, operate
 from shiftboss.cli.waiting import Timeout
+from shiftboss.db import Database
 from shiftboss.extensions.bots.operations import BotOperations
 from shiftboss.extensions.runs.cli import Id, run_id, watch_runs
 from shiftboss.lifecycle.logs import configure_logs
@@ -46,22 +47,20 @@ def start(
     """Start a run and print its id. Other options are parameters of the bot, like --limit 200."""
     from shiftboss.extensions.bots.command import params_of
 
-    async def run() -> int:
-        async with operating(BotOperations) as (db, operations):
-            made = await operations.start_run(me(), bot, city, category, params_of(ctx.args))
-            if not made.created:
-                typer.echo("the same job is already pending or running", err=True)
-            typer.echo(made.id)
-            return await watch_runs(db, [made.id], timeout) if watch else 0
+    async def run(db: Database, operations: BotOperations) -> int:
+        made = await operations.start_run(me(), bot, city, category, params_of(ctx.args))
+        if not made.created:
+            typer.echo("the same job is already pending or running", err=True)
+        typer.echo(made.id)
+        return await watch_runs(db, [made.id], timeout) if watch else 0
 
-    raise typer.Exit(asyncio.run(run()))
+    raise typer.Exit(operate(BotOperations, run))
 
 
 def retry(id: Id) -> None:
     """Retry a run that has ended, as a new run, and print the new id."""
 
-    async def run() -> UUID:
-        async with operating(BotOperations) as (db, operations):
-            return (await operations.retry_run(me(), await run_id(db, id))).id
+    async def run(db: Database, operations: BotOperations) -> UUID:
+        return (await operations.retry_run(me(), await run_id(db, id))).id
 
-    typer.echo(asyncio.run(run()))
+    typer.echo(operate(BotOperations, run))

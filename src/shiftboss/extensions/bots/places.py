@@ -10,9 +10,9 @@ from uuid import UUID
 from psycopg.types.json import Jsonb
 
 from shiftboss.db.connection import Row
+from shiftboss.db.family import Family
 
 if TYPE_CHECKING:
-    from shiftboss.db.database import Database
     from shiftboss.extensions.bots.run import Run
 
 BATCH = 100
@@ -35,11 +35,8 @@ class Page(Wanted, total=False):
     limit: int
 
 
-class Places:
+class Places(Family):
     """Reads and writes the table `places`."""
-
-    def __init__(self, db: Database) -> None:
-        self._db = db
 
     async def sight_places(
         self, city: str, sightings: Sequence[dict[str, Any]], present: Sequence[str]
@@ -68,8 +65,7 @@ class Places:
         return await self._db.fetch(f"SELECT * FROM shiftboss.list_places({_named(page)})", page)  # noqa: S608
 
     async def count_places(self, **wanted: Unpack[Wanted]) -> int:
-        row = await self._db.fetch_one(f"SELECT shiftboss.count_places({_named(wanted)}) AS n", wanted)
-        return row["n"] if row else 0
+        return await self._db.value(int, f"SELECT shiftboss.count_places({_named(wanted)})", wanted)
 
 
 def _named(arguments: Iterable[str]) -> str:

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from psycopg.rows import dict_row
@@ -14,12 +14,9 @@ from psycopg.types.json import Jsonb
 from psycopg.types.numeric import Int8BinaryLoader
 
 from shiftboss.db.connection import Row
+from shiftboss.db.family import Family
 from shiftboss.db.locks import BOUNDED, deliver
 from shiftboss.model.worker import Member, Orders
-
-if TYPE_CHECKING:
-    from shiftboss.db import Database
-
 
 # Few lanes have tasks with regions, and one long text is read faster than an array.
 WAITING = """
@@ -63,15 +60,12 @@ class Enrolled(NamedTuple):
     resumed: bool
 
 
-class Fleet:
+class Fleet(Family):
     """Sessions of workers, and batches of heartbeats, assignments and reports."""
-
-    def __init__(self, db: Database) -> None:
-        self._db = db
 
     async def enroll(self, member: Member, secret: bytes, former: bytes | None, fresh: timedelta) -> Enrolled:
         """Register a worker. With the secret of its previous session, that session continues."""
-        row = await self._db.fetch_one(
+        [row] = await self._db.fetch(
             "SELECT * FROM shiftboss.enroll(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
             [
                 member.id,
@@ -90,7 +84,6 @@ class Fleet:
                 member.metadata,
             ],
         )
-        assert row is not None
         enrolled = Enrolled(**row)
         if member.schemas and not enrolled.taken:
             await self._db.schemas.publish(member.id, member.schemas)
@@ -159,10 +152,8 @@ class Fleet:
     async def foreign_leases(self, worker_id: str, held: Sequence[tuple[str, int]]) -> list[UUID]:
         """Return the tasks that another worker holds with that lease."""
         ids, leases = [id for id, _ in held], [lease for _, lease in held]
-        row = await self._db.fetch_one(
-            "SELECT shiftboss.foreign_leases(%s, %s::uuid[], %s) AS ids", [worker_id, ids, leases]
-        )
-        return row["ids"] if row else []
+        query = "SELECT shiftboss.foreign_leases(%s, %s::uuid[], %s)"
+        return await self._db.value(list[UUID], query, [worker_id, ids, leases])
 
     async def held_by(self, worker_id: str, held: Sequence[tuple[UUID, int]]) -> set[UUID]:
         """Return the tasks that this worker holds with that lease."""
@@ -178,10 +169,9 @@ class Fleet:
         self, queues: Sequence[str] | None, requires: Row | None, age: timedelta
     ) -> tuple[int, int]:
         """Return how many tasks have been ready for that long, up to 10,000 per lane, and how many run."""
-        row = await self._db.fetch_one(
-            "SELECT * FROM shiftboss.work_at_hand(%s, %s, %s)", [queues, requires, age]
-        )
-        return (int(row["ready"]), int(row["running"])) if row else (0, 0)
+        query = "SELECT * FROM shiftboss.work_at_hand(%s, %s, %s)"
+        [row] = await self._db.fetch(query, [queues, requires, age])
+        return int(row["ready"]), int(row["running"])
 
     async def attempted(self, worker_id: str, ids: Iterable[UUID]) -> list[UUID]:
         """Return the tasks that this worker holds, or was the last to hold."""
@@ -203,7 +193,8 @@ class Fleet:
         return set(await deliver(self._db, [one.id for one in ended], send))
 
     async def _report(self, ended: Sequence[Ended]) -> list[UUID]:
-        row = await self._db.fetch_one(
+        return await self._db.value(
+            list[UUID],
             REPORT,
             [
                 _texts([one.worker_id for one in ended]),
@@ -216,8 +207,6 @@ class Fleet:
                 _array([str(one.final) for one in ended]),
             ],
         )
-        stale: list[UUID] = row["stale"] if row else []
-        return stale
 
     async def announce_coordinator(
         self, name: str, workers: int, figures: dict[str, Any], reasons: Mapping[int, tuple[str, str]]

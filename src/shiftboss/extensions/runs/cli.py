@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from shiftboss.cli.operator import me, operating
+from shiftboss.cli.operator import me, operate
 from shiftboss.cli.output import (
     Columns,
     Ids,
@@ -107,13 +106,12 @@ def watch(
 def cancel(id: Id) -> None:
     """Cancel a run. A pending run ends at once; a running one ends when its worker stops it."""
 
-    async def run() -> Row:
-        async with operating(RunOperations) as (db, operations):
-            whole = await run_id(db, id)
-            await operations.cancel_run(me(), whole)
-            return await db.family(Runs).find(whole)
+    async def run(db: Database, operations: RunOperations) -> Row:
+        whole = await run_id(db, id)
+        await operations.cancel_run(me(), whole)
+        return await db.family(Runs).find(whole)
 
-    row = asyncio.run(run())
+    row = operate(RunOperations, run)
     typer.echo("cancelled" if row["status"] == "failed" else "cancelling: waiting for its worker to stop")
 
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from shiftboss.db.connection import Row
+from shiftboss.db.family import Family
 from shiftboss.model.codec import current
 from shiftboss.model.errors import NotFound, UsageError
-
-if TYPE_CHECKING:
-    from shiftboss.db.database import Database
 
 
 class StartedRun(NamedTuple):
@@ -22,11 +20,8 @@ class StartedRun(NamedTuple):
     created: bool
 
 
-class Runs:
+class Runs(Family):
     """Reads and writes the table `worker_runs`."""
-
-    def __init__(self, db: Database) -> None:
-        self._db = db
 
     async def start_run(
         self,
@@ -51,8 +46,7 @@ class Runs:
         return await self._started("SELECT * FROM shiftboss.retry_run(%s, %s, %s)", [id, queue, requested_by])
 
     async def _started(self, sql: str, params: list[Any]) -> StartedRun:
-        row = await self._db.fetch_one(sql, params)
-        assert row is not None
+        [row] = await self._db.fetch(sql, params)
         return StartedRun(row["id"], row["created"])
 
     async def cancel_run(self, id: UUID, reason: str | None = None) -> None:
@@ -86,11 +80,11 @@ class Runs:
     ) -> bool:
         """Report progress. Returns False if the caller no longer holds the run and must stop."""
         sealed = None if checkpoint is None else current().value(checkpoint)
-        row = await self._db.fetch_one(
-            "SELECT shiftboss.report_run(%s, %s, %s, %s, %s, %s) AS held",
+        return await self._db.value(
+            bool,
+            "SELECT shiftboss.report_run(%s, %s, %s, %s, %s, %s)",
             [id, lease, percent, counters, sealed, current().text(message)],
         )
-        return bool(row and row["held"])
 
     async def get(self, id: UUID) -> Row | None:
         return await self._db.fetch_one("SELECT * FROM shiftboss.runs WHERE id = %s", [id])
@@ -148,8 +142,7 @@ class Runs:
     async def count_runs(
         self, *, bot: str | None = None, status: str | None = None, since: datetime | None = None
     ) -> int:
-        row = await self._db.fetch_one("SELECT shiftboss.count_runs(%s, %s, %s) AS n", [bot, status, since])
-        return row["n"] if row else 0
+        return await self._db.value(int, "SELECT shiftboss.count_runs(%s, %s, %s)", [bot, status, since])
 
 
 def _sealed(params: dict[str, Any] | None) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
-from shiftboss.cli.operator import me, operating
+from shiftboss.cli.operator import me, operate
 from shiftboss.cli.output import Json, LogLevel, ask, say_json, show_rows
 from shiftboss.extensions.ai.settings import AISettings
 from shiftboss.extensions.vectorizer.operations import VectorizerOperations
@@ -116,11 +116,7 @@ def _options(ctx: typer.Context) -> dict[str, Any]:
 
 
 def _operate(work: Callable[[VectorizerOperations], Awaitable[T]]) -> T:
-    async def run() -> T:
-        async with operating(VectorizerOperations) as (_, operations):
-            return await work(operations)
-
-    return asyncio.run(run())
+    return operate(VectorizerOperations, lambda _, operations: work(operations))
 
 
 @app.command()

@@ -94,14 +94,12 @@ class Vectorizers:
         return await self._db.fetch("SELECT * FROM ai.vectorizer_lag()")
 
     async def get(self, which: Which) -> Vectorizer:
-        row = await self._db.fetch_one(GET.format(_named(which)), [which])
-        assert row is not None
+        [row] = await self._db.fetch(GET.format(_named(which)), [which])
         return Vectorizer.of(row)
 
     async def settings(self, which: Which) -> Row:
         """Return all settings, with the names of the tables."""
-        row = await self._db.fetch_one(SETTINGS.format(_named(which)), [which])
-        assert row is not None
+        [row] = await self._db.fetch(SETTINGS.format(_named(which)), [which])
         return row
 
     async def sources(self) -> list[str]:
@@ -116,13 +114,13 @@ class Vectorizers:
 
     async def unserved(self) -> bool:
         """Return whether tasks of vectorizers wait, and no active worker serves them."""
-        row = await self._db.fetch_one(
+        return await self._db.value(
+            bool,
             "SELECT EXISTS (SELECT FROM public.tasks WHERE status = 'Queued' AND queue = 'vectorizer'"
             " AND task_type = 'vectorizer.run') AND NOT EXISTS (SELECT FROM public.workers w"
             " WHERE w.status = 'active' AND NOT shiftboss.ending(w)"
-            " AND shiftboss.capable(w, 'vectorizer', 'vectorizer.run', NULL)) AS unserved"
+            " AND shiftboss.capable(w, 'vectorizer', 'vectorizer.run', NULL))",
         )
-        return row is not None and bool(row["unserved"])
 
     async def errors(self, which: Which | None = None, limit: int = 100) -> list[Row]:
         """Return `ai.vectorizer_errors`, latest first."""
@@ -139,8 +137,7 @@ class Vectorizers:
 
     async def enqueue(self) -> int:
         """Enqueue a task for each due vectorizer and open query, and return the number of new tasks."""
-        row = await self._db.fetch_one("SELECT ai._vectorizers_enqueue() AS made")
-        return row["made"] if row else 0
+        return await self._db.value(int, "SELECT ai._vectorizers_enqueue()")
 
     async def begin(self, id: int) -> Vectorizer | None:
         """Start a run, or return None if the vectorizer is paused, deferred or dropped."""
@@ -177,11 +174,11 @@ class Vectorizers:
     async def fail(self, id: int, rows: Sequence[SourceRow], step: str, reasons: Sequence[str]) -> int:
         """Record a failed attempt of each row, and return how many failed permanently."""
         tids, tickets = _identities(rows)
-        row = await self._db.fetch_one(
-            "SELECT ai._vectorizer_fail(%s, %s::text[]::tid[], %s::bigint[], %s, %s::text[]) AS ended",
+        return await self._db.value(
+            int,
+            "SELECT ai._vectorizer_fail(%s, %s::text[]::tid[], %s::bigint[], %s, %s::text[])",
             [id, tids, tickets, step, [current().text(storable(reason)) for reason in reasons]],
         )
-        return row["ended"] if row else 0
 
     async def defer(self, id: int, delay: timedelta, reason: str) -> None:
         reason = current().text(storable(reason)) or ""
@@ -220,8 +217,7 @@ class Vectorizers:
         return True
 
     async def _index_statements(self, id: int) -> list[str]:
-        row = await self._db.fetch_one("SELECT ai._vectorizer_index(%s) AS statements", [id])
-        return row["statements"] if row else []
+        return await self._db.value(list[str], "SELECT ai._vectorizer_index(%s)", [id])
 
     async def search(
         self,
