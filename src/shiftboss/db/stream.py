@@ -19,7 +19,7 @@ SOONEST, LATEST = 0.05, 0.5
 
 
 class Streamed(NamedTuple):
-    """One part. `discard` is set when the task runs again, and lists the parts that are no longer valid."""
+    """One part. `discard` is set when the task runs again: the numbers of parts that are no longer valid."""
 
     number: int
     attempt: int
@@ -38,7 +38,8 @@ async def follow(steps: Steps, id: UUID, after: int = 0) -> AsyncIterator[Stream
         rows = await steps.parts(id, after)
         for row in rows:
             after = row["seq"]
-            yield _streamed(row)
+            if not row["restart"] or row["part"]["discard"]:  # a task that only continues withdraws nothing
+                yield _streamed(row)
         if not rows and status in FINAL:
             return
         pause = SOONEST if rows else min(pause * 1.5, LATEST)

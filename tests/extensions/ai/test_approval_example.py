@@ -41,7 +41,8 @@ async def test_a_draft_is_streamed_rejected_written_again_and_approved(
         await eventually(lambda: asked("approval 2"), timeout=60)
         await operations.answer(ME, handle.id, {"ok": True})
         assert await handle.result(timeout=60) == "Click on Forgot password."
-        parts = [part.part async for part in handle.stream() if part.discard is None]
-    assert "".join(parts) == "Click on Forgot password." * 2
+        parts = [part async for part in handle.stream()]
+    assert [part for part in parts if part.discard is not None] == [], "the drafts are steps: both stay valid"
+    assert "".join(part.part for part in parts) == "Click on Forgot password." * 2
     asked_for = [body["messages"][-1]["content"] for body in server.bodies()]
     assert ["be kinder" in text for text in asked_for] == [False, True]
