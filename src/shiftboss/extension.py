@@ -173,11 +173,18 @@ def named(kind: str) -> dict[str, str]:
 def attribute(owner: object, name: str) -> Any:
     """Return the attribute that an extension adds to `owner`. It is created on first use."""
     brought = {} if name.startswith("_") else named("attributes")
-    wanted = (f"{kind.__name__}.{name}" for kind in type(owner).__mro__)
-    target = next((brought[one] for one in wanted if one in brought), None)
-    if target is None:
+    wanted = next(
+        (one for kind in type(owner).__mro__ if (one := f"{kind.__name__}.{name}") in brought), None
+    )
+    if wanted is None:
         raise AttributeError(f"{type(owner).__name__!r} object has no attribute {name!r}")
-    value = load(target)(owner)
+    try:
+        value = load(brought[wanted])(owner)
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("shiftboss"):
+            raise
+        extra = next(one.extra for one in extensions() if wanted in one.attributes)
+        raise missing(wanted, extra, error) from error
     vars(owner)[name] = value
     return value
 

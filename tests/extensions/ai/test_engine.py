@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from shiftboss.db import Database
 from shiftboss.extensions.ai import AI, Need
+from shiftboss.extensions.ai.configure import configured
 from shiftboss.extensions.ai.errors import Exhausted
 from shiftboss.extensions.ai.settings import AISettings
 from shiftboss.model.errors import ConfigError, Defer, UsageError
@@ -331,8 +332,10 @@ async def test_embeddings_of_a_provider(server: ProtocolServer, make_settings: A
 def test_a_deployment_without_its_key_names_the_model(make_settings: Any) -> None:
     mine = {"deployments": [{"model": "m", "base_url": "http://127.0.0.1:1/v1", "api_key_env": "MINE_KEY"}]}
     settings = AISettings.model_validate({"models": {"mine": mine}})
-    with pytest.raises(ConfigError, match=r"ai.models.mine: deployment 1 needs .* MINE_KEY"):
+    with pytest.raises(ConfigError, match=r"ai.models: mine/1 needs .* MINE_KEY"):
         asyncio.run(AI.open(settings, environment={}))
+    assert not configured(settings, {})["mine/1"]
+    assert configured(settings, {"MINE_KEY": "k"})["mine/1"]
 
 
 async def test_vectors_are_bought_once(db: Database, server: ProtocolServer, make_settings: Any) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from shiftboss.cli.output import Columns, Json, ask, show_rows
+from shiftboss.cli.output import Columns, Json, ask, on_terminal, show_rows
 from shiftboss.extensions.ai.settings import AISettings
 from shiftboss.extensions.ai.store import AIEngine
 from shiftboss.model.codec import shown
@@ -43,7 +43,14 @@ COLUMNS: Columns = {
 @app.command()
 def providers(as_json: Json = False) -> None:
     """Show the AI providers: configuration, circuit, use of limits, spend today and last error."""
-    show_rows(ask(_status), COLUMNS, as_json=as_json)
+    rows = ask(_status)
+    if as_json or not on_terminal():
+        show_rows(rows, COLUMNS, as_json=as_json)
+        return
+    show_rows(rows, {name: COLUMNS[name] for name in COLUMNS if name not in ("latency", "last error")})
+    for row in rows:
+        if row.get("last_error"):  # below the table, which must fit into 80 characters
+            typer.echo(f"last error at {row['last_error_at']:%H:%M:%S}: {shown(row['last_error'])}")
 
 
 async def _status(db: Database) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
-from shiftboss.cli.output import Ids, Json, ask, say_json, show_rows, whole_id
+from shiftboss.cli.output import Columns, Ids, Json, ask, on_terminal, say_json, show_rows, whole_id
 from shiftboss.extensions.ai.settings import AISettings
 from shiftboss.extensions.ai.store import AIEngine
 from shiftboss.model.errors import NotFound, UsageError
@@ -26,6 +26,17 @@ app = typer.Typer(
 )
 T = TypeVar("T")
 CALLS = Ids("call", "shiftboss.ai_calls", "shiftboss ai calls", "call_id")
+#: The columns of `calls` on a terminal, which must fit into 80 characters.
+NARROW: Columns = {
+    "call": lambda row: str(row["call_id"])[:6],
+    "at": lambda row: f"{row['started_at']:%H:%M}",
+    "model": lambda row: f"{row['provider']} {row['model']}",
+    "type": "task_type",
+    "tenant": "tenant",
+    "outcome": "outcome",
+    "tokens": lambda row: row["prompt_tokens"] + row["completion_tokens"],
+    "cost": lambda row: f"${row['cost']:.6f}",
+}
 Model = Annotated[str | None, typer.Option("--model", "-m", help="a model from the settings, or a provider")]
 
 
@@ -164,8 +175,12 @@ def calls(
 
     found, total = ask(look)
     rows = [{**row, "cost": float(row["cost"])} for row in found]
-    _show(rows, as_json, "call_id", "started_at", "provider", "model", "task_type", "tenant", "outcome",
-          "prompt_tokens", "completion_tokens", "cost", "latency_ms")  # fmt: skip
+    if on_terminal() and not as_json:
+        unused = {"tenant"} if not any(row["tenant"] for row in rows) else set()
+        show_rows(rows, {name: NARROW[name] for name in NARROW if name not in unused}, empty="none")
+    else:
+        _show(rows, as_json, "call_id", "started_at", "provider", "model", "task_type", "tenant", "outcome",
+              "prompt_tokens", "completion_tokens", "cost", "latency_ms")  # fmt: skip
     if total is not None:
         typer.echo(
             f"total of the task and its {count(total['tasks'] - 1, 'child task')}: "
@@ -184,7 +199,8 @@ def show(call: Annotated[str, typer.Argument(help="call id, or its first charact
     found = ask(look)
     if found is None:
         raise NotFound(f"there is no call {call}", hint="run `shiftboss ai calls` to list the latest calls")
-    say_json({**found, "cost": float(found["cost"])})
+    latency = found["latency_ms"]
+    say_json({**found, "cost": float(found["cost"]), "latency_ms": latency and round(latency, 1)})
 
 
 @app.command()

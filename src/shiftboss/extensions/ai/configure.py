@@ -99,16 +99,72 @@ MAKERS: dict[str, Maker] = {"openai": make_openai, "azure": make_azure, "ollama"
 
 
 def configured(settings: AISettings, environment: Mapping[str, str] | None = None) -> dict[str, bool]:
-    """Return each provider of the fallback order, and whether it has the key and address it needs."""
+    """Return each provider and deployment, and whether it has the key and address it needs."""
     environment = os.environ if environment is None else environment
-    return {
+    ready: dict[str, bool] = {
         name: name == "local" or _make(name, settings, environment) is not None for name in settings.providers
     }
+    for name, model in settings.models.items():
+        for number, own in enumerate(model.deployments, 1):
+            try:
+                deployed(settings, environment, f"{name}/{number}", model, own)
+                ready[f"{name}/{number}"] = True
+            except ConfigError:
+                ready[f"{name}/{number}"] = False
+    return ready
 
 
 def _make(name: str, settings: AISettings, environment: Mapping[str, str]) -> Provider | None:
     own: ProviderSettings = getattr(settings, name)
     return MAKERS[name](own, environment, name) if own.enabled else None
+
+
+def deployed(
+    settings: AISettings,
+    environment: Mapping[str, str],
+    place: str,
+    model: ModelSettings,
+    own: DeploymentSettings,
+) -> tuple[Provider, ProviderSettings]:
+    """Return the provider called `place` that serves a deployment, and its settings."""
+    merged = _merged(getattr(settings, own.provider), model, own)
+    merged = merged.model_copy(update=_own_key(own, environment, place))
+    provider = MAKERS[own.provider](merged, environment, place)
+    if provider is None:
+        raise ConfigError(
+            f"ai.models: {place} has no key or address",
+            hint=f"set its base_url and api_key_env, or {NEEDS[own.provider]}",
+        )
+    return provider, merged
+
+
+def _merged(base: ProviderSettings, model: ModelSettings, own: DeploymentSettings) -> ProviderSettings:
+    """Return the provider's section, overridden by the settings of the deployment and the model."""
+    changes = {
+        name: getattr(own, name)
+        for name in ("api_version", "base_url", "timeout", "strict")
+        if getattr(own, name) is not None
+    }
+    limits = {name: getattr(own, name) for name in LIMITS}
+    prices = {name: getattr(model, name) for name in PRICES}
+    shape = {"context_window": model.context_window, "embedding_dimensions": model.embedding_dimensions}
+    names = {"model": own.model, "embedding_model": own.model, "enabled": True}
+    return base.model_copy(update=changes | limits | prices | shape | names)
+
+
+def _own_key(own: DeploymentSettings, environment: Mapping[str, str], place: str) -> dict[str, object]:
+    """Return the key of a deployment. A vendor's key is never sent to another server."""
+    if own.api_key_env is not None:
+        key = environment.get(own.api_key_env)
+        if not key:
+            raise ConfigError(
+                f"ai.models: {place} needs the environment variable {own.api_key_env}",
+                hint="set it to the API key, also for the workers",
+            )
+        return {"api_key": SecretStr(key), "api_key_file": None}
+    if own.api_key is not None or own.api_key_file is not None:
+        return {"api_key": own.api_key, "api_key_file": own.api_key_file}
+    return {"api_key": SecretStr(NO_KEY)} if own.base_url is not None else {}
 
 
 class Builder:
@@ -189,44 +245,9 @@ class Builder:
         deployments = []
         for number, own in enumerate(model.deployments, 1):
             place = f"{name}/{number}"
-            settings = self._merged(model, own, f"ai.models.{name}: deployment {number}")
-            provider = MAKERS[own.provider](settings, self._environment, place)
-            if provider is None:
-                raise ConfigError(
-                    f"ai.models.{name}: deployment {number} has no key or address",
-                    hint=f"set its base_url and api_key_env, or {NEEDS[own.provider]}",
-                )
+            provider, settings = deployed(self._settings, self._environment, place, model, own)
             deployments.append(Deployment(await self._guard(provider, settings), own.weight))
         return Model(name, deployments, model.fallback)
-
-    def _merged(self, model: ModelSettings, own: DeploymentSettings, where: str) -> ProviderSettings:
-        """Return the provider's section, overridden by the settings of the deployment and the model."""
-        base: ProviderSettings = getattr(self._settings, own.provider)
-        changes = {
-            name: getattr(own, name)
-            for name in ("api_version", "base_url", "timeout", "strict")
-            if getattr(own, name) is not None
-        }
-        changes |= self._own_key(own, where)
-        limits = {name: getattr(own, name) for name in LIMITS}
-        prices = {name: getattr(model, name) for name in PRICES}
-        shape = {"context_window": model.context_window, "embedding_dimensions": model.embedding_dimensions}
-        names = {"model": own.model, "embedding_model": own.model, "enabled": True}
-        return base.model_copy(update=changes | limits | prices | shape | names)
-
-    def _own_key(self, own: DeploymentSettings, where: str) -> dict[str, object]:
-        """Return the key of a deployment. A vendor's key is never sent to another server."""
-        if own.api_key_env is not None:
-            key = self._environment.get(own.api_key_env)
-            if not key:
-                raise ConfigError(
-                    f"{where} needs the environment variable {own.api_key_env}",
-                    hint="set it to the API key, also for the workers",
-                )
-            return {"api_key": SecretStr(key), "api_key_file": None}
-        if own.api_key is not None or own.api_key_file is not None:
-            return {"api_key": own.api_key, "api_key_file": own.api_key_file}
-        return {"api_key": SecretStr(NO_KEY)} if own.base_url is not None else {}
 
     async def _guard(self, provider: Provider, own: ProviderSettings) -> Provider:
         settings = self._settings
