@@ -1,4 +1,4 @@
-"""Every SQL function and view, from the comments above their definitions."""
+"""Every SQL table, view and function, from their comments."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ DEFINED = re.compile(
 )
 #: The columns of each view: tests/docs/test_views.py compares them with a database.
 COLUMNS = json.loads((Path(__file__).parent / "views.json").read_text(encoding="utf-8"))
+COMMENT = re.compile(r"shiftboss\.describe\('([\w.]+)',((?:\s*'(?:[^']|'')*')+)\)")
 RECORD = re.compile(r"jsonb_to_record\(o\.task\) AS t \((.*?)\)\n", re.DOTALL)
 
 
@@ -77,13 +78,36 @@ def text() -> str:
             (SOURCE / folder).glob("functions/*.sql")
         )
         found = list({one.name: one for path in files for one in _defined(path)}.values())
-        lines += [f"## {title}", "", *_family("Views", [one for one in found if one.kind == "view"])]
+        comments = _comments(folder)
+        for one in found:
+            one.about = comments.get(one.name, one.about)
+        lines += [f"## {title}", "", *_tables(comments)]
+        lines += _family("Views", [one for one in found if one.kind == "view"])
         functions = [one for one in found if one.kind != "view" and not one.internal]
         lines += _family("Functions for your own code", [one for one in functions if one.offered])
         lines += _family("Functions of Shiftboss's processes", [one for one in functions if not one.offered])
         hidden = sorted(f"`{one.name}`" for one in found if one.internal and one.kind != "view")
         lines += [f"Internal, without a promise: {', '.join(hidden)}.", ""] if hidden else []
     return "\n".join(lines)
+
+
+def _comments(folder: str) -> dict[str, str]:
+    """The comments of tables and views, from the file that sets them."""
+    files = (SOURCE / folder).glob("views/*comments.sql")
+    source = "".join(path.read_text(encoding="utf-8") for path in files)
+    return {
+        name: "".join(re.findall(r"'((?:[^']|'')*)'", text)).replace("''", "'")
+        for name, text in COMMENT.findall(source)
+    }
+
+
+def _tables(comments: dict[str, str]) -> list[str]:
+    rows = [f"| `{name}` | {_plain(about)} |" for name, about in comments.items() if name not in COLUMNS]
+    return ["### Tables", "", "| table | contents |", "|---|---|", *rows, ""] if rows else []
+
+
+def _plain(about: str) -> str:
+    return sentence(" ".join(about.split())).replace("<", "&lt;").replace("*", "\\*")
 
 
 def _defined(path: Path) -> Iterator[Defined]:
@@ -96,10 +120,6 @@ def _family(title: str, found: list[Defined]) -> list[str]:
     for one in sorted(found, key=lambda one: one.name):
         lines += [f"#### {one.name}", ""]
         lines += ["```sql", one.signature, "```", ""] if one.kind != "view" else []
-        lines += (
-            [sentence(" ".join(one.about.split())).replace("<", "&lt;").replace("*", "\\*"), ""]
-            if one.about
-            else []
-        )
+        lines += [_plain(one.about), ""] if one.about else []
         lines += [f"Columns: {COLUMNS[one.name]}.", ""] if one.kind == "view" else []
     return lines

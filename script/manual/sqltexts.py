@@ -12,20 +12,10 @@ FOLDERS = {
 }
 TEXTS = {
     "public.func_claim_available_task": "Claim one task for this worker: the highest priority that it can serve, the oldest "
-    "first. Returns no row if there is none.",
+    "first. Returns no row if there is none. If the worker sends no heartbeat for five minutes, the task returns to the queue.",
     "public.func_mark_task_complete": "Complete the task and store its result.",
     "public.func_mark_task_failed": "Fail this attempt. The task is retried if it has attempts left.",
     "public.func_update_worker_heartbeat": "Record that this worker is alive, which extends its leases.",
-    "public.orchestrator_status": "The fleet in one row: workers and tasks by status.",
-    "public.active_workers_health": "Each active worker with its last heartbeat, its tasks and its figures.",
-    "public.recent_task_activity": "Tasks that changed recently.",
-    "public.task_queue_analysis": "Waiting tasks by type and priority, with their ages.",
-    "shiftboss.slots": "Supervised slots: status, process, host and restarts.",
-    "shiftboss.health_metrics": "Crashes and restarts of all slots, added up.",
-    "shiftboss.health_alerts": "Slots that need attention, with the reason.",
-    "shiftboss.members": "Every worker, with what it can do.",
-    "shiftboss.queues": "Every queue: waiting and running tasks, age of the oldest, limits and pauses.",
-    "shiftboss.task_types": "Every task type, with its schema and figures.",
     "shiftboss.enqueue": "Enqueue tasks, given as a JSON array of objects. Returns their ids in order. If an unfinished task has the "
     "same `dedup_key`, its id is returned.",
     "shiftboss.fail": "End attempts as failed, each matched by its lease. Returns the ids whose lease was stale.",
@@ -48,8 +38,6 @@ TEXTS = {
     "ai.create_vectorizer": "Create a vectorizer: it embeds the rows of a table and keeps the embeddings up to date.",
     "ai.pause_vectorizer": "Pause a vectorizer.",
     "ai.search_vectorizer": "Search the rows of a vectorizer by vector, by words, or by both.",
-    "shiftboss.runs": "Tracked runs, as the API and the dashboard show them.",
-    "shiftboss.ai_cache_status": "Use of the cache in the last seven days, by task type: hits, misses, errors and hit rate.",
     "journal.status": "The number of imported and analysed entries of each user.",
 }
 

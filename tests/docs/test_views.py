@@ -1,4 +1,4 @@
-"""The columns of the views in the SQL reference are those of the database.
+"""The SQL reference has the columns of every view, and every table and view has a comment.
 
 To accept a change: UPDATE_SNAPSHOTS=1 pytest tests/docs/test_views.py && script/reference
 """
@@ -28,3 +28,27 @@ async def test_the_reference_lists_the_columns_of_every_view(db: Database) -> No
     if os.environ.get("UPDATE_SNAPSHOTS"):
         FILE.write_text(text)
     assert FILE.read_text() == text, __doc__
+
+
+BARE = """
+SELECT c.oid::regclass::text AS name FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'v') AND n.nspname IN ('public', 'shiftboss', 'ai', 'journal')
+    AND obj_description(c.oid, 'pg_class') IS NULL
+"""
+
+
+async def test_every_table_and_view_has_a_comment(db: Database) -> None:
+    assert await db.fetch(BARE) == [], "add it to views/99_comments.sql or to that of its extension"
+
+
+async def test_a_comment_does_not_wait_for_a_vacuum(db: Database) -> None:
+    """Another session holds the lock of VACUUM. The next migration sets the comment."""
+    set_it = "SELECT shiftboss.describe('public.tasks', 'other'), obj_description('public.tasks'::regclass) AS text"
+    async with db.transaction() as vacuum:
+        await vacuum.execute("LOCK TABLE public.tasks IN SHARE UPDATE EXCLUSIVE MODE")
+        before = await db.fetch_one(set_it)
+        assert before is not None
+        assert before["text"] != "other"
+    await db.execute(set_it)
+    after = await db.fetch_one("SELECT obj_description('public.tasks'::regclass, 'pg_class') AS text")
+    assert after == {"text": "other"}

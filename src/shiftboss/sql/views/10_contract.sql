@@ -4,7 +4,6 @@
 -- Figures of finished tasks come from rollups (functions/31_tally.sql): no view reads the history. Settings and the
 -- clock are read in subqueries, once and not for each row.
 
--- Finished tasks that are still in the table, by status.
 CREATE OR REPLACE VIEW shiftboss.finished_totals AS
 SELECT status, sum(in_table)::bigint AS in_table
 FROM (SELECT status, in_table FROM shiftboss.task_totals UNION ALL SELECT status, in_table FROM shiftboss.tallies) x
@@ -88,8 +87,6 @@ FROM (  -- each state is read from its own index, newest first; with a LIMIT, th
 ) t
 ORDER BY t.at DESC;
 
--- The last seven days, in steps of six hours. Failures are counted by attempt, so that failures of a worker count even
--- if another worker completed the task later.
 CREATE OR REPLACE VIEW public.worker_performance AS
 SELECT w.id AS worker_id, w.instance_type, w.status,
     coalesce(d.completed + d.failed, 0) AS total_tasks, coalesce(d.completed, 0) AS completed_tasks,

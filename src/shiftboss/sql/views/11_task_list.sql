@@ -1,5 +1,3 @@
--- Tasks under plain column names, for manual queries. `tasks` keeps the documented names, such as
--- generation_started_at and generation_processed_at.
 CREATE OR REPLACE VIEW shiftboss.task_list AS
 SELECT t.id, t.status, t.task_type, t.queue, t.priority, t.tenant, t.params, t.result_data AS result,
     t.error_message AS error,

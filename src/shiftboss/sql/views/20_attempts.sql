@@ -1,5 +1,3 @@
--- Every attempt of every task. Unsuccessful attempts have their own table; running and successful ones are derived
--- from the task itself, so that a success needs no second row.
 CREATE OR REPLACE VIEW shiftboss.attempts AS
 SELECT task_id, lease, attempt, worker_id, started_at, ended_at, outcome, error FROM shiftboss.past_attempts
 UNION ALL

@@ -1,4 +1,3 @@
--- Rows of `tasks` from before Shiftboss that no worker can run.
 CREATE OR REPLACE VIEW shiftboss.unusable_tasks AS
 SELECT t.id, t.status, t.task_type, u.reason, t.created_at
 FROM shiftboss.unusable u JOIN public.tasks t ON t.id = u.task_id

@@ -1,4 +1,3 @@
--- Open questions of tasks to people.
 CREATE OR REPLACE VIEW shiftboss.approvals AS
 SELECT s.task_id, t.task_type, t.queue, t.tenant, s.name, s.ordinal, s.question, s.schema, s.started_at AS asked_at,
     s.until

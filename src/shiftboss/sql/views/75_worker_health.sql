@@ -1,6 +1,3 @@
--- WorkerHealth: one row per worker, with its figures for today (UTC). Degraded: its heartbeat is late, or most of its
--- tasks in the last ten minutes failed. Unhealthy: it gets no tasks. goroutine_count: asyncio tasks and threads of its
--- process.
 CREATE OR REPLACE VIEW shiftboss.worker_health AS
 SELECT w.id AS worker_id,
     CASE WHEN w.status <> 'active' OR w.last_heartbeat IS NULL OR w.lease_expires_at < shiftboss.now() THEN 'unhealthy'

@@ -8,7 +8,6 @@ FROM shiftboss.ai_cache_use
 WHERE day > shiftboss.ai_today() - 7
 GROUP BY task_type;
 
--- One row per provider that any process of the fleet has configured: circuit, use of its limits, spend today and last error.
 CREATE OR REPLACE VIEW shiftboss.ai_provider_status AS
 SELECT p.provider,
        p.model,
@@ -44,7 +43,6 @@ CROSS JOIN LATERAL (
     WHERE c.provider = p.provider AND c.outcome IS NULL AND c.lease_until > shiftboss.now()
 ) under_way;
 
--- Totals over all days for /metrics, without reading the table of calls.
 CREATE OR REPLACE VIEW shiftboss.ai_totals AS
 SELECT p.provider,
        CASE WHEN p.circuit = 'open' AND p.opened_at + p.recovery <= shiftboss.now() THEN 'half-open' ELSE p.circuit END AS circuit,
@@ -60,7 +58,6 @@ LEFT JOIN LATERAL (
     FROM shiftboss.ai_spend d WHERE d.provider = p.provider
 ) s ON true;
 
--- One row per tenant, task type and key that has a limit or has made calls today.
 CREATE OR REPLACE VIEW shiftboss.ai_limit_status AS
 SELECT coalesce(l.scope, s.scope) AS scope,
        coalesce(l.name, s.name) AS name,
@@ -74,7 +71,6 @@ FROM shiftboss.ai_limits l
 FULL JOIN (SELECT * FROM shiftboss.ai_scope_spend WHERE day = shiftboss.ai_today()) s
     ON s.scope = l.scope AND s.name = l.name;
 
--- All calls, with prompt and answer if they were recorded. Cached answers cost nothing.
 CREATE OR REPLACE VIEW shiftboss.ai_call_log AS
 SELECT c.call_id, c.started_at, c.finished_at, c.provider, c.model, c.kind, c.task_type, c.task_id, c.tenant, c.key,
        c.template, c.template_version, c.outcome, c.finish_reason, c.outcome IS NOT DISTINCT FROM 'cached' AS cached,

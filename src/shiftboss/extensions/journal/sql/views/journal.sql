@@ -1,6 +1,4 @@
 -- requires: vector
--- The mood of every analysed entry, from -1 to 1: the sentiment score times its confidence, so that an uncertain result counts as
--- nearly neutral. local_time is in the time zone of the entry.
 CREATE OR REPLACE VIEW journal.moods AS
 SELECT e.id AS entry_id, e.user_id, e.external_id, e.written_at, e.written_at AT TIME ZONE e.timezone AS local_time,
        round((r.confidence_score * (r.processed_data #>> '{overall_sentiment,score}')::double precision)::numeric, 4)
@@ -10,7 +8,6 @@ SELECT e.id AS entry_id, e.user_id, e.external_id, e.written_at, e.written_at AT
 FROM journal.entries e
 JOIN journal.results r ON r.entry_id = e.id AND r.task_type = 'sentiment_analysis';
 
--- People, places and concepts: number of mentions, first and last entry, and average mood.
 CREATE OR REPLACE VIEW journal.entity_overview AS
 SELECT n.user_id, n.id AS entity_id, n.kind, n.name, count(*) AS mentions, min(o.written_at) AS first_seen,
        max(o.written_at) AS last_seen, avg(o.mood) AS mood, avg(m.confidence) AS confidence
@@ -19,8 +16,6 @@ JOIN journal.mentions m ON m.entity_id = n.id
 JOIN journal.moods o ON o.entry_id = m.entry_id
 GROUP BY n.user_id, n.id, n.kind, n.name;
 
--- The graph: pairs of people, places or concepts of a user that occur in the same entries. `evolution` has the number of entries
--- and the average mood of each quarter.
 CREATE OR REPLACE VIEW journal.relations AS
 SELECT q.user_id, q.entity_id, q.other_id, q.kind, q.name, q.other_kind, q.other_name,
        sum(q.weight)::bigint AS weight, min(q.first_seen) AS first_seen, max(q.last_seen) AS last_seen,

@@ -1,4 +1,3 @@
--- The state of each vectorizer. pending is an exact count; rate and time left are based on the last five minutes.
 CREATE OR REPLACE VIEW ai.vectorizer_status AS
 SELECT v.id, v.name, v.source_table, v.target_table, v.target_view, v.provider, v.model, v.dimensions,
        CASE WHEN v.detached IS NOT NULL THEN 'detached'
@@ -37,7 +36,6 @@ LEFT JOIN LATERAL (
 LEFT JOIN ai.vectorizer_worker_progress p ON p.vectorizer_id = v.id
 WHERE v.replaces IS NULL;
 
--- Rows that could not be embedded, with the step and the reason. state is retrying or failed.
 CREATE OR REPLACE VIEW ai.vectorizer_errors AS
 SELECT coalesce(v.replaces, v.id) AS vectorizer_id, o.name, v.source_table, e.key, e.step, e.reason, e.attempts,
        CASE WHEN e.final THEN 'failed' ELSE 'retrying' END AS state, e.failed_at
