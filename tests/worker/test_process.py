@@ -71,6 +71,15 @@ async def test_sigterm_finishes_the_running_task_and_leaves(
     assert row["status"] == "inactive"
 
 
+async def test_the_server_shows_whose_connections_they_are(
+    db: Database, database_url: str, tmp_path: Path, eventually: Callable[..., Any]
+) -> None:
+    mine = """SELECT FROM pg_stat_activity
+        WHERE datname = current_database() AND application_name = 'shiftboss worker p1'"""
+    async with worker(database_url, tmp_path):
+        await eventually(lambda: db.fetch(mine), 60)
+
+
 async def test_workers_that_nobody_supervises_look_after_each_other(
     db: Database, database_url: str, tmp_path: Path, eventually: Callable[..., Any]
 ) -> None:

@@ -41,6 +41,7 @@ def supervise(
 
     Example: shiftboss supervise mymodule:app --queue processing=4 --queue calibration=1
     """
+    from shiftboss.db.connection import name_connections
     from shiftboss.lifecycle.logs import configure_logs
     from shiftboss.model.settings import Settings
 
@@ -60,6 +61,7 @@ def supervise(
     if not settings.supervisor.queues:
         raise UsageError("the number of workers is missing", hint="for example: --queue processing=4")
     configure_logs(log_level)
+    name_connections("supervisor")
     asyncio.run(_run(target, settings, log_level))
 
 

@@ -37,11 +37,13 @@ def up(
 
     Example: shiftboss up mymodule:app --workers 4
     """
+    from shiftboss.db.connection import name_connections
     from shiftboss.lifecycle.logs import configure_logs
     from shiftboss.model.settings import Settings
     from shiftboss.worker.process import handlers_of, load
 
     configure_logs(log_level)
+    name_connections("up")
     loaded = load(target)
     handlers_of(loaded, target)
     settings = _settings(Settings.load(), workers, queue)  # the app may have set the database

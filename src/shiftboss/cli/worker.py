@@ -51,6 +51,7 @@ def worker(
 
     Example: shiftboss worker mymodule:app --queue emails --concurrency 20
     """
+    from shiftboss.db.connection import name_connections
     from shiftboss.lifecycle.logs import configure_logs
     from shiftboss.lifecycle.loop import fast_loop
     from shiftboss.model.settings import Settings
@@ -67,6 +68,7 @@ def worker(
     )
     name = id or component or f"{socket.gethostname()}:{os.getpid()}"
     configure_logs(log_level, worker_id=name)
+    name_connections(f"worker {name}")
     with supervised_slot() as spec:
         app, mark = load(target), Mark(None if spec is None else spec.mark)
         if spec is not None and Settings.load().database.url != settings.database.url:

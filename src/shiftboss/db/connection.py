@@ -116,6 +116,15 @@ class _Context:
     connection = None
 
 
+_application_name = "shiftboss"
+
+
+def name_connections(name: str) -> None:
+    """Set what pg_stat_activity shows as the `application_name` of this process, unless the URL has one."""
+    global _application_name
+    _application_name = f"shiftboss {name}"
+
+
 def connection_options(pooled: bool = False) -> dict[str, Any]:
     """Return the keyword arguments of every connection: autocommit, dict rows, our JSON adapters.
 
@@ -126,7 +135,7 @@ def connection_options(pooled: bool = False) -> dict[str, Any]:
         "autocommit": True,
         "row_factory": _opened_row,
         "context": _Context(),
-        "fallback_application_name": "shiftboss",
+        "fallback_application_name": _application_name,
     }
 
 

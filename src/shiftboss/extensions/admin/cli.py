@@ -33,6 +33,7 @@ def admin(
 
 async def _serve(host: str | None, port: int | None) -> None:
     from shiftboss.db import Database
+    from shiftboss.db.connection import name_connections
     from shiftboss.extensions.admin.service import address, serve
     from shiftboss.lifecycle.ports import free_port, is_free
     from shiftboss.model.errors import UsageError
@@ -47,6 +48,7 @@ async def _serve(host: str | None, port: int | None) -> None:
         )
     bound = bound[0], bound[1] or free_port(bound[0])  # printed, so it must be known before
     where = address(*bound)
+    name_connections("admin")
     async with await Database.open() as db:
         typer.echo(f"serving {where} (API: {where}/api/docs)")
         await serve(db, settings, host=host, port=bound[1])

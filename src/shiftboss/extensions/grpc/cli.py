@@ -38,6 +38,7 @@ def coordinator(
 
     Example: shiftboss coordinator --host 0.0.0.0 --tls-cert server.pem --tls-key server.key
     """
+    from shiftboss.db.connection import name_connections
     from shiftboss.extensions.grpc.settings import CoordinatorSettings
     from shiftboss.lifecycle.logs import configure_logs
     from shiftboss.lifecycle.loop import fast_loop
@@ -55,6 +56,7 @@ def coordinator(
     given = {key: value for key, value in chosen.items() if value is not None}
     own = CoordinatorSettings.model_validate(CoordinatorSettings.of(settings).model_dump() | given)
     configure_logs(log_level)
+    name_connections("coordinator")
     with asyncio.Runner(loop_factory=fast_loop()) as runner:
         runner.run(_run(settings.model_copy(update={"coordinator": own})))
 
