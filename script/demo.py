@@ -107,7 +107,7 @@ class Show:
         journal = f"{len(self._journal)} that analyse journals with AI"
         if not self._journal:
             journal = "none for the journals, which an earlier demo has analysed"
-        say("enqueued", f"{len(self._ours)} tasks of five types, {journal}")
+        say("enqueued", f"{len(self._ours)} tasks of five types, and {journal}")
 
     async def _look(self, bars: Progress, ours: TaskID, journal: TaskID) -> bool:
         """Print what is new and inject the faults that are due. True once every task has ended."""

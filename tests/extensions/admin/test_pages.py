@@ -57,6 +57,12 @@ async def test_odd_addresses_are_told_and_never_break(api: httpx.AsyncClient) ->
             assert "<script>" not in answer.text
 
 
+async def test_the_overview_shows_ai_only_where_it_is_used(api: httpx.AsyncClient, db: Database) -> None:
+    assert "AI providers" not in (await api.get("/", headers=HTML)).text
+    await db.execute("INSERT INTO shiftboss.ai_providers (provider) VALUES ('openai')")
+    assert "AI providers" in (await api.get("/", headers=HTML)).text
+
+
 async def test_odd_forms_are_told_and_never_break(api: httpx.AsyncClient) -> None:
     kind = {"Content-Type": "application/x-www-form-urlencoded"}
     for path in PATHS:
