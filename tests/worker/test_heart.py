@@ -122,9 +122,9 @@ async def test_a_beat_times_out_before_the_lease_ends(monkeypatch: pytest.Monkey
     monkeypatch.setattr(module.time, "monotonic", lambda: 1000.0)
     beating = heart(Answers())
     for since in (10.0, LEASE):
-        beating._last_success = 1000.0 - since
+        beating.last_success = 1000.0 - since
         await beating._answer([])
-    beating._lost = True  # then there is nothing left to save
+    beating.lost = True  # then there is nothing left to save
     await beating._answer([])
     assert allowed == [LEASE * SAFE - 10.0, 0.05, None]
 
@@ -150,7 +150,7 @@ async def test_a_late_alarm_waits_once_more_while_the_lease_lasts(
     beating, alarms = heart(Answers(), lost), list[float]()
     monkeypatch.setattr(beating, "_set_alarm", alarms.append)
     monkeypatch.setattr(module.time, "monotonic", lambda: now)
-    beating._last_success = 1000.0
+    beating.last_success = 1000.0
     beating._lose(DUE)
     assert alarms == ([] if next_alarm is None else [next_alarm])
     assert (lost, beating.lost) == (([], False) if next_alarm else (["lost"], True))

@@ -33,18 +33,17 @@ MISSED = Notice("", "")
 POLL = 1.0
 QUIET = 20.0
 ANSWER = 5.0
+RETRY, RETRY_MAX = 0.5, 15.0
 
 
-async def listen(
-    url: str, channels: Sequence[str], retry: float = 0.5, retry_max: float = 15.0
-) -> AsyncIterator[Notice]:
+async def listen(url: str, channels: Sequence[str]) -> AsyncIterator[Notice]:
     """Yield notices without end. The first one, and one after each reconnect, is MISSED.
 
     A transaction pooler delivers no notifications: behind one, MISSED is yielded every `POLL` seconds.
     Duplicates of a notice that was not taken yet are dropped.
     """
     mailbox = _Mailbox(asyncio.get_running_loop())
-    reader = _Reader(lambda: _read(url, channels, retry, retry_max, mailbox.put))
+    reader = _Reader(lambda: _read(url, channels, mailbox.put))
     try:
         while True:
             for notice in await mailbox.take():
@@ -99,20 +98,18 @@ class _Reader(threading.Thread):
             self._loop.call_soon_threadsafe(self._task.cancel)
 
 
-async def _read(
-    url: str, channels: Sequence[str], retry: float, retry_max: float, put: Callable[[Notice], None]
-) -> None:
-    delay = retry
+async def _read(url: str, channels: Sequence[str], put: Callable[[Notice], None]) -> None:
+    delay = RETRY
     while True:
         try:
             async with connect(url) as conn:
                 while await is_pooled(conn):
-                    delay = retry
+                    delay = RETRY
                     put(MISSED)
                     await asyncio.sleep(POLL)
                 for channel in channels:
                     await conn.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
-                delay = retry
+                delay = RETRY
                 put(MISSED)
                 while True:
                     async for notify in conn.notifies(timeout=0):
@@ -122,7 +119,7 @@ async def _read(
                             await conn.execute("SELECT 1")
         except (psycopg.Error, DatabaseError, OSError):
             await asyncio.sleep(delay)
-            delay = min(delay * 2, retry_max)
+            delay = min(delay * 2, RETRY_MAX)
 
 
 async def _readable(socket: int, seconds: float) -> bool:

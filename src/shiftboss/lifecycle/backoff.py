@@ -14,17 +14,13 @@ class Backoff:
     maximum: float = 15.0
     factor: float = 2.0
     jitter: float = 0.25
-    _failures: int = field(default=0, init=False)
-
-    @property
-    def failures(self) -> int:
-        return self._failures
+    failures: int = field(default=0, init=False)
 
     def next(self) -> float:
         """Return the seconds to wait; call it once per failure."""
-        delay = min(self.base * self.factor**self._failures, self.maximum)
-        self._failures += 1
+        delay = min(self.base * self.factor**self.failures, self.maximum)
+        self.failures += 1
         return delay * random.uniform(1 - self.jitter, 1 + self.jitter)
 
     def reset(self) -> None:
-        self._failures = 0
+        self.failures = 0

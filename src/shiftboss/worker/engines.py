@@ -56,13 +56,10 @@ def requiring(requires: dict[str, Any] | None, engine: str) -> dict[str, Any]:
 
 
 def engine_of(settings: Settings) -> Engine | None:
-    """Return the engine that the settings name, not opened yet."""
-    return None if settings.worker.engine is None else connect(settings.worker.engine, settings)
-
-
-def connect(target: str, settings: Settings) -> Engine:
-    """Return the engine that `name` or `name=address` specifies, not opened yet."""
-    name, _, address = target.partition("=")
+    """Return the engine that the setting `worker.engine` names, not opened yet."""
+    if settings.worker.engine is None:
+        return None
+    name, _, address = settings.worker.engine.partition("=")
     brought = {name: one for one in extensions() for name in one.engines}
     if name not in brought:
         known = ", ".join(sorted(brought)) or "none"

@@ -42,19 +42,11 @@ class Heart(Service):
         self._lease = lease_seconds
         self._leases, self._usage = leases, usage
         self._on_orders, self._on_lost = on_orders, on_lost
-        self._last_success = time.monotonic()
-        self._lost = False
-        self._alarm: asyncio.TimerHandle | None = None
-
-    @property
-    def lost(self) -> bool:
-        """Whether the leases may have expired, so that nothing may be claimed until a beat succeeds."""
-        return self._lost
-
-    @property
-    def last_success(self) -> float:
+        self.last_success = time.monotonic()
         """When the last successful beat started, by the monotonic clock."""
-        return self._last_success
+        self.lost = False
+        """Whether the leases may have expired, so that nothing may be claimed until a beat succeeds."""
+        self._alarm: asyncio.TimerHandle | None = None
 
     async def run(self) -> None:
         self._record_success(time.monotonic())
@@ -70,7 +62,7 @@ class Heart(Service):
             began = time.monotonic()
             await self._beat()
             # After a failure, beat more often, so that one can succeed before the leases expire.
-            pause = self._every if self._last_success >= began else min(self._every, self._lease / 20)
+            pause = self._every if self.last_success >= began else min(self._every, self._lease / 20)
             due = time.monotonic() + pause
             await sleep(pause, self._source.orders, self.stopping)
             if (late := time.monotonic() - due) > LATE:
@@ -91,7 +83,7 @@ class Heart(Service):
 
     def _record_success(self, began: float) -> None:
         """Record a successful beat. The leases count from its start."""
-        self._last_success, self._lost = began, False
+        self.last_success, self.lost = began, False
         if self._alarm is not None:
             self._alarm.cancel()
         # A timer, because a query on a dead connection can hang for a while even when it is cancelled.
@@ -102,16 +94,16 @@ class Heart(Service):
         self._alarm = loop.call_later(due - time.monotonic(), self._lose, due)
 
     def _lose(self, due: float) -> None:
-        now, last = time.monotonic(), self._last_success + self._lease * LAST
+        now, last = time.monotonic(), self.last_success + self._lease * LAST
         if due + 0.1 < now < last:  # late, because the loop was blocked: a beat may succeed right now
             self._set_alarm(min(now + LATE, last))
             return
-        self._lost = True
+        self.lost = True
         log.error("no heartbeat succeeded in time, stopping all work before the leases expire")
         self._on_lost()
 
     async def _answer(self, stats: list[dict[str, Any]]) -> Orders:
         """Send a beat. Time out before the leases can expire."""
-        left = None if self._lost else max(self._last_success + self._lease * SAFE - time.monotonic(), 0.05)
+        left = None if self.lost else max(self.last_success + self._lease * SAFE - time.monotonic(), 0.05)
         async with asyncio.timeout(left):
             return await self._source.beat(self._leases(), self._usage(), stats)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
 
 import orjson
 
@@ -48,17 +48,13 @@ class TaskChannel(Protocol):
         ...
 
 
-class Callbacks:
+class Callbacks(NamedTuple):
     """Handles messages of a task that runs in another process: progress, steps, logs."""
 
-    def __init__(
-        self,
-        report: ReportProgress,
-        steps: StepStore | None = None,
-        on_loaded: Callable[[Loaded], None] = lambda loaded: None,
-        on_logs: Callable[[list[LogLine]], None] = lambda lines: None,
-    ) -> None:
-        self.report, self.steps, self.on_loaded, self.on_logs = report, steps, on_loaded, on_logs
+    report: ReportProgress
+    steps: StepStore | None
+    on_loaded: Callable[[Loaded], None]
+    on_logs: Callable[[list[LogLine]], None]
 
 
 def framed(message: dict[str, Any]) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
 from uuid import UUID
 
 from shiftboss.lifecycle import Service, sleep
@@ -10,12 +9,6 @@ from shiftboss.log import get_logger
 from shiftboss.worker.source import Source
 
 log = get_logger(__name__)
-
-
-class Latest(NamedTuple):
-    id: UUID
-    percent: int
-    message: str | None
 
 
 class ProgressSender(Service):
@@ -26,10 +19,10 @@ class ProgressSender(Service):
     def __init__(self, source: Source) -> None:
         super().__init__()
         self._source = source
-        self._latest: dict[int, Latest] = {}
+        self._latest: dict[int, tuple[UUID, int, str | None]] = {}
 
     def note(self, lease: int, id: UUID, percent: int, message: str | None) -> None:
-        self._latest[lease] = Latest(id, percent, message)
+        self._latest[lease] = (id, percent, message)
 
     def forget(self, lease: int) -> None:
         self._latest.pop(lease, None)
@@ -42,12 +35,8 @@ class ProgressSender(Service):
 
     async def _send(self) -> None:
         latest, self._latest = self._latest, {}
-        values = list(latest.values())
+        ids, percents, messages = zip(*latest.values(), strict=True)
         try:
-            await self._source.progress(
-                [(value.id, lease) for lease, value in latest.items()],
-                [value.percent for value in values],
-                [value.message for value in values],
-            )
+            await self._source.progress(list(zip(ids, latest, strict=True)), percents, messages)
         except Exception as error:  # progress is optional: it must not end the worker
             log.warning("cannot send progress", reason=str(error))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from shiftboss.log import get_logger
 from shiftboss.model.errors import LONGEST_DEFER, GiveUp, Retry, UsageError
-from shiftboss.model.task import Claimed, Fail, Outcome
+from shiftboss.model.task import Claimed, Fail
 
 if TYPE_CHECKING:
     from shiftboss.worker.handlers import Handler
@@ -21,10 +21,8 @@ Errors = type[BaseException] | tuple[type[BaseException], ...]
 Pause = Callable[[int, BaseException], timedelta | float | None]
 
 
-def ruled(outcome: Outcome, handler: Handler | None, task: Claimed, error: BaseException) -> Outcome:
+def ruled(outcome: Fail, handler: Handler | None, task: Claimed, error: BaseException) -> Fail:
     """Apply the retry rules of the handler and of `error` to the outcome of an attempt."""
-    if not isinstance(outcome, Fail):
-        return outcome
     if isinstance(error, GiveUp) or getattr(error, _FINAL, False):
         return outcome._replace(retry=False)
     if isinstance(error, Retry) and error.after is not None:
