@@ -13,7 +13,6 @@ import json
 import os
 import threading
 import time
-from typing import Any
 
 import psycopg
 from measures import Bench, Figures, open_transaction, percentile, ready
@@ -38,14 +37,19 @@ class Stop(threading.Event):
     """Tells the other threads to end."""
 
 
-def feed(url: str, stop: Stop, total: Any, sent: list[int]) -> None:
-    """Keep a backlog so that the worker is never idle."""
+def feed(url: str, stop: Stop, crew: Fleet) -> None:
+    """Keep a backlog so that the worker is never idle. Probes are not part of it."""
+    sent = ran(crew)
     with psycopg.connect(url, autocommit=True) as conn:
         while not stop.wait(0.02):
-            missing = BACKLOG - (sent[0] - total())
+            missing = BACKLOG - (sent - ran(crew))
             if missing > BACKLOG // 4:
                 conn.execute(FILL, [missing])
-                sent[0] += missing
+                sent += missing
+
+
+def ran(crew: Fleet) -> int:
+    return crew.counter.total() - len(crew.counter.probes())
 
 
 def prune(url: str, stop: Stop) -> None:
@@ -85,9 +89,8 @@ def run(url: str, system: System, seconds: float, held: bool) -> list[dict[str, 
     stop = Stop()
     with fleet(system, url) as crew:
         ready(system, crew, url)
-        sent = [crew.counter.total()]
         beside = [
-            threading.Thread(target=feed, args=(url, stop, crew.counter.total, sent)),
+            threading.Thread(target=feed, args=(url, stop, crew)),
             threading.Thread(target=prune, args=(url, stop)),
         ]
         for thread in beside:
