@@ -8,6 +8,7 @@ import psycopg
 from enqueuers import BACKLOG, BARE, TASKS, workers
 from enqueuers import clients as run
 from measures import Bench, Figures
+from peers.bare import TABLE
 from systems import System
 
 SECONDS = 2.0
@@ -19,7 +20,7 @@ def ratios(bench: Bench, system: System, scale: float) -> Figures:
     seconds = max(0.5, SECONDS * scale)
     url = bench.place(system)
     with psycopg.connect(url, autocommit=True) as conn:
-        conn.execute("CREATE TABLE bare (LIKE tasks INCLUDING ALL)")
+        conn.execute(TABLE)
     figures = {f"clients_{count}": ratio(url, count, seconds) for count in (1, 8, 32, 64)}
     for name, count, queue in (
         ("asleep", 1, "elsewhere"),

@@ -21,6 +21,7 @@ from typing import Any
 
 import psycopg
 from measures import until
+from peers.bare import TABLE
 
 from servers import running
 from shiftboss.db.migrate import migrate
@@ -92,7 +93,7 @@ def main() -> None:
         url = servers.fresh("enqueuers")
         asyncio.run(migrate(url))
         with psycopg.connect(url, autocommit=True) as conn:
-            conn.execute("CREATE TABLE bare (LIKE tasks INCLUDING ALL)")
+            conn.execute(TABLE)
         result: dict[str, Any] = {"postgres": servers.postgres_version, "load": os.getloadavg()}
         result["nobody asleep"] = measure(url, counts, given.rounds, given.seconds)
         with workers(url, 1, "elsewhere"):

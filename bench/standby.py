@@ -30,6 +30,7 @@ from shiftboss.db.migrate import migrate
 sys.path.insert(0, str(Path(__file__).parent))
 
 from enqueuers import BARE, TASKS, clients, workers
+from peers.bare import TABLE
 
 NOTIFYING = f"WITH made AS ({BARE} RETURNING 1) SELECT pg_notify('bench', '') FROM made"
 LOCAL = "SET synchronous_commit = local"
@@ -143,7 +144,7 @@ def main() -> None:
         url = f"postgresql://{replicas.ROLE}@127.0.0.1:{pair.primary.port}/{replicas.DATABASE}"
         asyncio.run(migrate(url))
         with psycopg.connect(url, autocommit=True) as conn:
-            conn.execute("CREATE TABLE bare (LIKE tasks INCLUDING ALL)")
+            conn.execute(TABLE)
         with distant(pair, given.delay):
             for asleep in (0, 1):
                 with workers(url, 1, "elsewhere") if asleep else nullcontext():

@@ -1,12 +1,13 @@
 """The limit: only the SQL calls, on one plain connection, without handlers or an event loop.
 
-Enqueue goes into a twin of our table: the same columns and indexes, no triggers.
+Enqueue goes into a twin of our table: see bare.py.
 """
 
 import asyncio
 import sys
 
 import psycopg
+from bare import TABLE
 from common import TICK, Tally, main, pace, timed
 
 from shiftboss.db.migrate import migrate
@@ -24,7 +25,7 @@ SELECT 'noop', '{"sent": 0}' FROM generate_series(1, %s::int)"""
 def reset(url):
     asyncio.run(migrate(url))
     with psycopg.connect(url) as conn:
-        conn.execute("CREATE TABLE IF NOT EXISTS public.bare (LIKE public.tasks INCLUDING ALL)")
+        conn.execute(TABLE)
         conn.execute("DELETE FROM shiftboss.installation")
 
 

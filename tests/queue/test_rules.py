@@ -8,6 +8,7 @@ from datetime import timedelta
 from itertools import product
 from typing import Any
 
+import psycopg
 import pytest
 from psycopg.types.json import Jsonb
 
@@ -17,6 +18,7 @@ from shiftboss.extensions.grpc.session import profile_of
 from shiftboss.model.errors import DatabaseError, UsageError
 from shiftboss.model.settings import WorkerSettings
 from shiftboss.model.task import BUCKETS, LONGEST, MAX_BYTES, RANGES, SENSIBLE, NewTask
+from tests.queue.test_queue import enqueue
 
 ABSENT = object()
 REQUIRED: dict[str, list[Any]] = {
@@ -96,6 +98,39 @@ async def test_python_and_sql_refuse_the_same_terms(db: Database, name: str, goo
         names, places = ", ".join(columns), ", ".join(["%s"] * len(columns))
         with pytest.raises(DatabaseError) if refused else nullcontext():
             await db.execute(f"INSERT INTO tasks ({names}) VALUES ({places})", list(columns.values()))
+
+
+WRONG = {
+    "status": "Done",
+    "queue": "",
+    "priority": 101,
+    "max_attempts": 0,
+    "run_at": SENSIBLE[1],
+    "deadline": SENSIBLE[0],
+    "timeout": timedelta(),
+    "backoff": -MOMENT,
+    "backoff_factor": 0.5,
+    "backoff_max": timedelta(),
+    "on_dependency_failure": "ignore",
+    "hold": "forever",
+    "progress": 101,
+    "dedup_key": "k" * 1001,
+    "concurrency_key": "k" * 1001,
+}
+
+
+@pytest.mark.parametrize("column", WRONG)
+async def test_plain_sql_cannot_store_an_invalid_value(db: Database, column: str) -> None:
+    id = await enqueue(db)
+    async with db.dedicated() as conn:
+        for sql in (
+            f"INSERT INTO tasks (task_type, {column}) VALUES ('t', %s)",
+            f"UPDATE tasks SET {column} = %s",
+        ):
+            with pytest.raises(psycopg.errors.CheckViolation, match=column) as error:
+                await conn.execute(sql, [WRONG[column]])
+            assert error.value.diag.table_name == "tasks"
+    assert [row["id"] for row in await db.fetch("SELECT id FROM tasks")] == [id]
 
 
 async def test_defaults_are_those_of_the_columns(db: Database) -> None:
