@@ -1,6 +1,6 @@
--- Set updated_at on every UPDATE of a task that does not set it. AFTER, with a second write if needed: a BEFORE
--- trigger makes every update fetch and lock its row again, including those of our own functions, which set updated_at
--- themselves.
+-- Set updated_at on every UPDATE of a task that does not set it. An AFTER trigger writes such a row twice, but a BEFORE
+-- trigger would make every update fetch and lock its row again, including those of our own functions, which set
+-- updated_at themselves.
 CREATE OR REPLACE FUNCTION shiftboss.touch_task() RETURNS trigger LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN

@@ -178,7 +178,8 @@ BEGIN
     END IF;
 END $$;
 
--- AFTER UPDATE OF status, because PostgreSQL parses the condition for every statement that fires such a trigger.
+-- tally_updated is limited to UPDATE OF status: PostgreSQL parses the condition of a trigger again for every statement
+-- that may fire it.
 CREATE OR REPLACE TRIGGER tally_inserted AFTER INSERT ON public.tasks FOR EACH ROW
     WHEN (NEW.status NOT IN ('Queued', 'In Progress')) EXECUTE FUNCTION shiftboss.tally_change();
 CREATE OR REPLACE TRIGGER tally_deleted AFTER DELETE ON public.tasks REFERENCING OLD TABLE AS gone

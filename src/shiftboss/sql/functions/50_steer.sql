@@ -118,7 +118,7 @@ BEGIN
         AND (dedup_key IS NULL OR dedup_key = ANY (v_keys)));
 END $$;
 
--- Pause or resume a queue or a task type ('queue' | 'task_type'). Returns whether this changed anything.
+-- Pause a queue or a task type (p_kind: 'queue' or 'task_type'). Returns false if it was paused already.
 CREATE OR REPLACE FUNCTION shiftboss.pause(p_kind text, p_name text, p_reason text DEFAULT NULL) RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -406,8 +406,10 @@ BEGIN
             -- ordered like a claim, to use the claim's index
             ORDER BY coalesce(x.run_at, x.created_at), x.id LIMIT 10001) x;
         reason := 'busy';
-        detail := format('%s older tasks of the same kind are ahead of it', CASE WHEN v_running > 10000
-            THEN 'over 10000' ELSE v_running::text END)
+        detail := CASE WHEN v_running = 0 THEN 'no older task of the same kind is ahead of it'
+                WHEN v_running = 1 THEN '1 older task of the same kind is ahead of it'
+                ELSE format('%s older tasks of the same kind are ahead of it',
+                    CASE WHEN v_running > 10000 THEN 'over 10000' ELSE v_running::text END) END
             || coalesce('; ' || (
                 SELECT string_agg(format('%s: %s', r.coordinator, r.detail), '; ' ORDER BY r.coordinator)
                 FROM shiftboss.lane_reasons r WHERE r.at > v_now - interval '30 seconds'

@@ -53,8 +53,7 @@ BEGIN
         ELSE shiftboss.stale(p_ids, p_leases, 'In Progress', NULL) END;
 END $$;
 
--- Parts after p_after, in order, and whether the task has ended. If it has ended and there are no rows, nothing is
--- left.
+-- Return up to p_limit parts with a seq above p_after, in order.
 CREATE OR REPLACE FUNCTION shiftboss.read_parts(p_id uuid, p_after int DEFAULT 0, p_limit int DEFAULT 500)
 RETURNS TABLE (seq int, attempt int, restart boolean, part jsonb, at timestamptz)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$

@@ -39,7 +39,7 @@ BEGIN
     FROM last l, lines n;
 END $$;
 
--- Lines after p_after of at least this level, in order.
+-- Return up to p_limit lines with an id above p_after and at least this level, in order.
 CREATE OR REPLACE FUNCTION shiftboss.read_logs(p_id uuid, p_after bigint DEFAULT 0, p_limit int DEFAULT 500,
     p_level int DEFAULT 0)
 RETURNS TABLE (id bigint, attempt int, step text, at timestamptz, level int, logger text, message text, dropped int)

@@ -8,7 +8,7 @@ LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     FROM shiftboss.claim(worker_id_param, 1) c
 $$;
 
--- The legacy wrapper. The table name is compared and never becomes part of a statement.
+-- The legacy form of func_claim_available_task. A name other than that of the tasks table raises an error.
 CREATE OR REPLACE FUNCTION public.func_claim_task(p_table_name text, p_worker_id text)
 RETURNS TABLE (id uuid, status text, attempts int, worker_id text, generation_started_at timestamptz, task_data jsonb,
     created_at timestamptz, task_type text)

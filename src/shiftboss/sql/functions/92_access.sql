@@ -15,7 +15,7 @@ EXCEPTION WHEN unique_violation THEN
         HINT = 'Choose another name, or revoke the existing token first.';
 END $$;
 
--- The owner of a secret. Returns no row if the secret is unknown, expired or revoked, or if its parent is.
+-- Return the owner of a secret, or no row if the secret or its parent is unknown, expired or revoked.
 CREATE OR REPLACE FUNCTION shiftboss.authenticate(p_hash bytea)
 RETURNS TABLE (id uuid, name text, role text, kind text)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
