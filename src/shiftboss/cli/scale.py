@@ -140,13 +140,7 @@ async def _only_queue(db: Database) -> str:
 
 
 def _simulate(
-    path: Path,
-    load: Path | None,
-    pattern: str,
-    minutes: int,
-    rate: float,
-    task_seconds: float,
-    slots: int,
+    path: Path, load: Path | None, pattern: str, minutes: int, rate: float, task_seconds: float, slots: int
 ) -> None:
     from shiftboss.leader.simulation import made_load, plot, recorded_load, simulate
     from shiftboss.model.settings import Settings

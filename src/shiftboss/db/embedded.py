@@ -205,8 +205,7 @@ class EmbeddedServer:
 
     def _failure(self, message: str) -> EmbeddedServerError:
         return EmbeddedServerError(
-            message,
-            hint=f"see {self._layout.log}, or use another server with SHIFTBOSS_DATABASE_URL",
+            message, hint=f"see {self._layout.log}, or use another server with SHIFTBOSS_DATABASE_URL"
         )
 
     def _url(self, state: KeeperState) -> str:

@@ -29,6 +29,10 @@ SURVEY = (
 )
 
 
+#: Names of slots. None: all, or those of a queue.
+Names = Sequence[str] | None
+
+
 class Keep(Enum):
     """The type of `KEEP`, which leaves the current job unchanged. None clears it."""
 
@@ -164,23 +168,17 @@ class Health(Family):
         """Clear the order for a manual restart. Return whether there was one."""
         return await self._db.call_value(bool, "take_restart_order", component)
 
-    async def pause_workers(
-        self, components: Sequence[str] | None = None, queue: str | None = None
-    ) -> list[str]:
+    async def pause_workers(self, components: Names = None, queue: str | None = None) -> list[str]:
         """Stop workers from claiming new tasks: by name, by queue, or all. Return their names."""
         return await self._components("pause_workers", components, queue)
 
-    async def resume_workers(
-        self, components: Sequence[str] | None = None, queue: str | None = None
-    ) -> list[str]:
+    async def resume_workers(self, components: Names = None, queue: str | None = None) -> list[str]:
         """Let workers claim again: by name, by queue, or all. Return their names."""
         return await self._components("resume_workers", components, queue)
 
-    async def restart_workers(
-        self, components: Sequence[str] | None = None, queue: str | None = None
-    ) -> list[Row]:
+    async def restart_workers(self, components: Names = None, queue: str | None = None) -> list[Row]:
         """Order manual restarts. Return for each component whether it was `ordered`, and a `note`."""
-        return await self._db.call_rows("restart_workers", _names(components), queue)
+        return await self._db.call_rows("restart_workers", _listed(components), queue)
 
     async def set_slots(self, queue: str, count: int, host: str | None = None) -> str:
         """Change how many slots a running supervisor keeps for a queue, and return its host."""
@@ -206,12 +204,12 @@ class Health(Family):
         """Return what needs attention now: `alert`, `component`, `message`."""
         return await self._db.fetch("SELECT * FROM shiftboss.health_alerts ORDER BY alert, component")
 
-    async def _components(self, name: str, components: Sequence[str] | None, queue: str | None) -> list[str]:
-        call = f"SELECT ARRAY(SELECT shiftboss.{name}(%s, %s))"
-        return sorted(await self._db.value(list[str], call, [_names(components), queue]))
+    async def _components(self, function: str, components: Names, queue: str | None) -> list[str]:
+        rows = await self._db.call_rows(function, _listed(components), queue)
+        return sorted(row[function] for row in rows)
 
 
-def _names(components: Sequence[str] | None) -> list[str] | None:
+def _listed(components: Names) -> list[str] | None:
     return None if components is None else list(components)
 
 

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import time
 from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from uuid import UUID
 
 from shiftboss.db.connection import Row
 from shiftboss.db.family import Family
+from shiftboss.db.stream import until_end
 from shiftboss.model.codec import current
-from shiftboss.model.errors import NotFound
 from shiftboss.model.log import LogLine
-from shiftboss.model.task import FINAL
 
 APPEND = (
     "SELECT shiftboss.append_logs(%s::uuid[], %s::int[], %s::text[], %s::timestamptz[], %s::int[],"
     " %s::text[], %s::text[], %s::int[], %s::uuid[])"
 )
-#: Shortest and longest polling interval in seconds, and how long to wait for a finished task's last lines.
-SOONEST, LATEST, LAST_LINES = 0.1, 0.5, 1.0
+#: How long to wait for the last lines of a finished task, in seconds.
+LAST_LINES = 1.0
 
 
 class Logs(Family):
@@ -39,20 +37,6 @@ class Logs(Family):
         rows = await self._db.call_rows("read_logs", id, after, limit, level)
         return [row | {"level": logging.getLevelName(row["level"]).lower()} for row in rows]
 
-    async def follow(self, id: UUID, after: int = 0, level: int = 0) -> AsyncIterator[Row]:
+    def follow(self, id: UUID, after: int = 0, level: int = 0) -> AsyncIterator[Row]:
         """Yield lines after number `after` as they arrive, until the task ends."""
-        pause, quiet_since = SOONEST, time.monotonic()
-        while True:
-            status = await self._db.steps.status(id)
-            if status is None:
-                raise NotFound(f"there is no task {id}", hint="it may have been pruned")
-            rows = await self.read(id, after, level=level)
-            for row in rows:
-                after = row["id"]
-                yield row
-            if rows or status not in FINAL:
-                quiet_since = time.monotonic()
-            elif time.monotonic() - quiet_since > LAST_LINES:
-                return
-            pause = SOONEST if rows else min(pause * 1.5, LATEST)
-            await asyncio.sleep(pause)
+        return until_end(self._db.steps, id, "id", partial(self.read, id, level=level), after, LAST_LINES)

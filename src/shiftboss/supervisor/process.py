@@ -53,13 +53,7 @@ class Process:
 
     @classmethod
     def start(
-        cls,
-        command: Sequence[str],
-        component: str,
-        host: str,
-        lifeline: int,
-        grace: float,
-        serves: str = "",
+        cls, command: Sequence[str], component: str, host: str, lifeline: int, grace: float, serves: str = ""
     ) -> Process:
         """Start `command` for the slot. Raises OSError if it cannot be started."""
         message, mark = _file(), _file(SIZE)

@@ -172,8 +172,7 @@ def check_limits(handler: Handler) -> None:
     needs_key = "max_per_key" if handler.max_per_key is not None else 'rate_per="key"'
     if handler.concurrency_key is None and (handler.max_per_key is not None or handler.rate_per == "key"):
         raise UsageError(
-            f"{handler.name}: {needs_key} needs a concurrency_key",
-            hint='concurrency_key="{user_id}"',
+            f"{handler.name}: {needs_key} needs a concurrency_key", hint='concurrency_key="{user_id}"'
         )
 
 

@@ -61,41 +61,23 @@ class Overview:
         for one in now:
             known = firing.pop((one["rule"], one["subject"] or ""), None)
             one["since"] = known["started_at"] if known else None
-        ruled = [
-            alert(
-                row["severity"],
-                row["rule"],
-                row["subject"] or None,
-                row["message"],
-                command=row["advice"],
-                since=row["started_at"],
-            )
-            for row in firing.values()
-        ]
-        return sorted([*now, *ruled], key=lambda one: one["severity"])
+        for row in firing.values():
+            about = (row["severity"], row["rule"], row["subject"] or None, row["message"])
+            now.append(alert(*about, command=row["advice"], since=row["started_at"]))
+        return sorted(now, key=lambda one: one["severity"])
 
     async def _now(self) -> list[AlertRow]:
-        return [
-            *(
-                alert("critical", row["alert"], row["component"], row["message"])
-                for row in await self._db.health.alerts()
-            ),
-            *(
-                alert("warning", "stale_worker", row["worker_id"], _silence(row), command="shiftboss health")
-                for row in await self._db.fetch(_STALE)
-            ),
-            *(
-                alert(
-                    "warning",
-                    "stuck_task",
-                    str(row["id"]),
-                    _running(row),
-                    command=f"shiftboss tasks show {row['id']}",
-                )
-                for row in await self._db.fetch(_STUCK)
-            ),
-            *[one for find in contributions("alerts") for one in await find(self._db)],
-        ]
+        slots = await self._db.health.alerts()
+        found = [alert("critical", row["alert"], row["component"], row["message"]) for row in slots]
+        for row in await self._db.fetch(_STALE):
+            show = "shiftboss health"
+            found.append(alert("warning", "stale_worker", row["worker_id"], _silence(row), command=show))
+        for row in await self._db.fetch(_STUCK):
+            show = f"shiftboss tasks show {row['id']}"
+            found.append(alert("warning", "stuck_task", str(row["id"]), _running(row), command=show))
+        for find in contributions("alerts"):
+            found += await find(self._db)
+        return found
 
     async def snapshot(self) -> dict[str, Any]:
         """Return the documented snapshot, computed for this call."""
