@@ -101,17 +101,9 @@ class Task(Generic[P, R]):
         first = next(iter(self.handler.signature.parameters.values()), None)
         if first is None or first.kind is first.VAR_KEYWORD:
             raise BadArguments(f"{self.name} has no parameter that can receive a result")
-        params = self._encode(args, kwargs, missing=first.name)
-        if not parents:
-            return Call(self.handler, params | {first.name: []}, self.decode, dict(self._terms))
-        return Call(
-            self.handler,
-            params,
-            self.decode,
-            dict(self._terms),
-            before=list(parents),
-            results={first.name: places},
-        )
+        params = self._encode(args, kwargs, missing=first.name) | ({} if parents else {first.name: []})
+        results = {first.name: places} if parents else {}
+        return Call(self.handler, params, self.decode, dict(self._terms), before=[*parents], results=results)
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Enqueue one task. The arguments are checked before anything is stored."""

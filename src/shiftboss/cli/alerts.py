@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from shiftboss.cli.output import Columns, Json, Limit, ask, say_json, show_rows
 from shiftboss.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from shiftboss.model.alert import Rule
 
 app = typer.Typer(
     help="Alerts: list, rules, prometheus, grafana.", add_completion=False, no_args_is_help=True
@@ -53,7 +56,7 @@ def prometheus() -> None:
     """
     from shiftboss.leader.boards import prometheus_rules
 
-    say_json(_generated(prometheus_rules))
+    say_json(prometheus_rules(_rules()))
 
 
 @app.command()
@@ -64,27 +67,18 @@ def grafana() -> None:
     """
     from shiftboss.leader.boards import grafana_board
 
-    say_json(_generated(grafana_board))
+    say_json(grafana_board(_rules()))
 
 
-def _generated(make: Any) -> Any:
-    chosen = _rules()
-    return make([rule for rule, _ in chosen], {rule.name: threshold for rule, threshold in chosen})
-
-
-def _rules() -> list[tuple[Any, float]]:
+def _rules() -> list[tuple[Rule, float]]:
     """Return the enabled rules with their thresholds."""
-    from shiftboss.leader.rules import all_rules
+    from shiftboss.leader.rules import all_rules, enabled_rules
     from shiftboss.model.settings import Settings
 
-    settings, found = Settings.load().alerts, all_rules()
-    unknown = {*settings.thresholds, *settings.off} - {rule.name for rule in found}
+    settings = Settings.load().alerts
+    unknown = {*settings.thresholds, *settings.off} - {rule.name for rule in all_rules()}
     if unknown:
         raise UsageError(
             f"alerts: there is no rule {min(unknown)!r}", hint="`shiftboss alerts rules` lists them"
         )
-    return [
-        (rule, settings.thresholds.get(rule.name, rule.threshold))
-        for rule in found
-        if rule.name not in settings.off
-    ]
+    return enabled_rules(settings)

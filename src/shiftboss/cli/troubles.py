@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from shiftboss.cli.findings import Finding, Level
 from shiftboss.cli.output import count
-from shiftboss.leader.rules import all_rules
+from shiftboss.leader.rules import enabled_rules
 from shiftboss.model.settings import Settings
 
 if TYPE_CHECKING:
@@ -23,12 +23,12 @@ RECENT = timedelta(hours=1)
 async def troubles(db: Database) -> list[Finding]:
     """Evaluate the alert rules now, so that they work without a leader, and add recent failures."""
     firing = {(row["rule"], row["subject"]): row["started_at"] for row in await db.alerts.firing()}
-    settings, found, seen = Settings.load().alerts, list[Finding](), set[str]()
-    for rule in all_rules():
-        if rule.name in settings.off or not await _applies(rule, db):
+    found, seen = list[Finding](), set[str]()
+    for rule, threshold in enabled_rules(Settings.load().alerts):
+        if not await _applies(rule, db):
             continue
         seen.add(rule.name)
-        for one in (await rule.find(db, settings.thresholds.get(rule.name, rule.threshold)))[:MOST_PER_RULE]:
+        for one in (await rule.find(db, threshold))[:MOST_PER_RULE]:
             since = firing.get((rule.name, one.subject))
             found.append(_finding(rule.severity, one.message, None, since, one.advice))
     found += [

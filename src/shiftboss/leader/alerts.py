@@ -14,14 +14,13 @@ from urllib.parse import urlsplit
 import orjson
 
 from shiftboss.leader.election import Duty
-from shiftboss.leader.rules import all_rules
+from shiftboss.leader.rules import enabled_rules
 from shiftboss.lifecycle import Service, ticks
 from shiftboss.log import get_logger
 from shiftboss.model.errors import ConfigError, ShiftbossError
 
 if TYPE_CHECKING:
     from shiftboss.db import Database, Row
-    from shiftboss.model.alert import Rule
     from shiftboss.model.settings import AlertSettings
 
 log = get_logger(__name__)
@@ -43,19 +42,15 @@ class Alarm:
         duties = [Duty("alerts", self._settings.every_seconds, self.look)]
         return duties + ([Duty("announce", SEND_SECONDS, self.send)] if self._targets else [])
 
-    def rules(self) -> list[Rule]:
-        return [rule for rule in all_rules() if rule.name not in self._settings.off]
-
     async def look(self, only: str | None = None) -> list[Row]:
         """Evaluate every rule, or one of them. Return the alerts that started or ended.
 
         If a rule cannot be evaluated, its alerts stay as they are.
         """
         found, looked = [], []
-        for rule in self.rules():
+        for rule, threshold in enabled_rules(self._settings):
             if only not in (None, rule.name):
                 continue
-            threshold = self._settings.thresholds.get(rule.name, rule.threshold)
             try:
                 seen = await rule.find(self._db, threshold)
             except ShiftbossError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from shiftboss.model.alert import Rule
@@ -21,8 +21,8 @@ PANELS = (
 )
 
 
-def prometheus_rules(rules: Sequence[Rule], thresholds: Mapping[str, float]) -> dict[str, Any]:
-    """Return the content of a rules file. As JSON it is valid YAML."""
+def prometheus_rules(rules: Sequence[tuple[Rule, float]]) -> dict[str, Any]:
+    """Return the content of a rules file, for rules with their thresholds. As JSON it is valid YAML."""
     return {
         "groups": [
             {
@@ -30,22 +30,22 @@ def prometheus_rules(rules: Sequence[Rule], thresholds: Mapping[str, float]) -> 
                 "rules": [
                     {
                         "alert": "Shiftboss" + rule.name.title().replace("_", ""),
-                        "expr": rule.expression.replace("$threshold", f"{_threshold(rule, thresholds):g}"),
+                        "expr": rule.expression.replace("$threshold", f"{threshold:g}"),
                         "for": rule.lasting,
                         "labels": {"severity": rule.severity},
                         "annotations": {"summary": rule.summary, "description": "value: {{ $value }}"},
                     }
-                    for rule in rules
+                    for rule, threshold in rules
                 ],
             }
         ]
     }
 
 
-def grafana_board(rules: Sequence[Rule], thresholds: Mapping[str, float]) -> dict[str, Any]:
+def grafana_board(rules: Sequence[tuple[Rule, float]]) -> dict[str, Any]:
     """Return a dashboard to import. Its panels show the thresholds of the rules."""
     panels = [_panel(title, expression, unit) for title, expression, unit in PANELS]
-    panels += [_panel(rule.summary, rule.panel, rule.unit, _threshold(rule, thresholds)) for rule in rules]
+    panels += [_panel(rule.summary, rule.panel, rule.unit, threshold) for rule, threshold in rules]
     for number, panel in enumerate(panels):
         place = {"x": number % 2 * 12, "y": number // 2 * 8, "w": 12, "h": 8}
         panel |= {"id": number + 1, "gridPos": place}
@@ -60,10 +60,6 @@ def grafana_board(rules: Sequence[Rule], thresholds: Mapping[str, float]) -> dic
         "templating": {"list": [source]},
         "panels": panels,
     }
-
-
-def _threshold(rule: Rule, thresholds: Mapping[str, float]) -> float:
-    return thresholds.get(rule.name, rule.threshold)
 
 
 def _panel(title: str, expression: str, unit: str, threshold: float | None = None) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from shiftboss.model.alert import Found, Rule
 
 if TYPE_CHECKING:
     from shiftboss.db import Database
+    from shiftboss.model.settings import AlertSettings
 
 #: A failure rate needs at least this many attempts in five minutes.
 FEWEST = 20
@@ -148,3 +149,9 @@ CORE = (
 def all_rules() -> list[Rule]:
     """Return the core's rules, then those of extensions."""
     return [*CORE, *(rule for rules in contributions("rules") for rule in rules)]
+
+
+def enabled_rules(settings: AlertSettings) -> list[tuple[Rule, float]]:
+    """Return the rules that are not switched off, with their thresholds."""
+    on = [rule for rule in all_rules() if rule.name not in settings.off]
+    return [(rule, settings.thresholds.get(rule.name, rule.threshold)) for rule in on]

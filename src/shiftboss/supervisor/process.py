@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import NamedTuple
 
 import psutil
@@ -52,26 +53,16 @@ class Process:
         self._watch()
 
     @classmethod
-    def start(
-        cls, command: Sequence[str], component: str, host: str, lifeline: int, grace: float, serves: str = ""
-    ) -> Process:
+    def start(cls, command: Sequence[str], spec: SlotSpec) -> Process:
         """Start `command` for the slot. Raises OSError if it cannot be started."""
         message, mark = _file(), _file(SIZE)
-        spec = SlotSpec(
-            component=component,
-            host=host,
-            lifeline=lifeline,
-            words=message,
-            grace=grace,
-            serves=serves,
-            mark=mark,
-        )
+        spec = replace(spec, words=message, mark=mark)
         try:
             child = subprocess.Popen(  # noqa: S603 -- the command is the operator's own
                 command,
                 stdin=subprocess.DEVNULL,
                 env={**os.environ, **spec.variable()},
-                pass_fds=(lifeline, message, mark),
+                pass_fds=(spec.lifeline, message, mark),
                 start_new_session=True,  # keeps Ctrl+C from the worker, and lets us find its forks
             )
         except OSError:

@@ -19,6 +19,7 @@ from shiftboss.model.slot import RestartHistory, RestartPolicy, SlotStatus, memb
 from shiftboss.supervisor.orders import Crash, OrderKind, SlotOrder
 from shiftboss.supervisor.process import Ending, Process, end_former_process
 from shiftboss.supervisor.row import HealthRow
+from shiftboss.worker.slot import SlotSpec
 
 log = get_logger(__name__)
 
@@ -205,14 +206,14 @@ class Slot:
     def _spawn(self) -> Process:
         context = self._context
         command = context.command(self.queue, self.component, self.member_id)
-        return Process.start(
-            command,
-            self.component,
-            context.host,
-            context.lifeline,
-            self._settings.stop_seconds,
-            context.serves,
+        spec = SlotSpec(
+            component=self.component,
+            host=context.host,
+            lifeline=context.lifeline,
+            grace=self._settings.stop_seconds,
+            serves=context.serves,
         )
+        return Process.start(command, spec)
 
     async def _watch(self) -> Crash | None:
         """Wait until the process has ended. Return the crash, or None if the end was ordered."""

@@ -40,10 +40,10 @@ class SlotSpec:
     host: str
     lifeline: int
     """A pipe that reads end-of-file when the supervisor ends for any reason."""
-    words: int
-    """A file for the reason of a sudden end."""
     grace: float
     """Seconds for an orderly end after the supervisor is gone."""
+    words: int = -1
+    """A file for the reason of a sudden end."""
     serves: str = ""
     """The fleet and the server. Supervisors of other fleets must not signal this process."""
     mark: int | None = None

@@ -41,12 +41,8 @@ class Watchdog:
         last_beat: Callable[[], float],
         on_blocked: Callable[[Blocked], None],
     ) -> None:
-        self._mark, self._lease, self._last_beat, self._on_blocked = (
-            mark,
-            lease_seconds,
-            last_beat,
-            on_blocked,
-        )
+        self._mark, self._lease = mark, lease_seconds
+        self._last_beat, self._on_blocked = last_beat, on_blocked
         self._every = lease_seconds / CHECKS
         self._owners: WeakKeyDictionary[asyncio.Future[Any], int] = WeakKeyDictionary()
         self._ticked = time.monotonic()
