@@ -158,3 +158,15 @@ async def test_a_clock_stops_at_a_datetime_only(database_url: str) -> None:
         for wrong in ("2026-01-01", datetime(2026, 1, 1)):  # noqa: DTZ001
             with pytest.raises(UsageError, match="not a datetime with a time zone"):
                 await kit.freeze(wrong)  # type: ignore[arg-type]
+
+
+def test_a_data_directory_that_cannot_be_used(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("SHIFTBOSS_DATABASE_URL", database_url)
+    monkeypatch.setenv("SHIFTBOSS_DATA_DIR", str(tmp_path / "file"))
+    assert main(["worker", "tests.cli.shop:app"]) == 2
+    said = capsys.readouterr().err
+    assert f"cannot use the directory {tmp_path / 'file' / 'spool'}" in said
+    assert "SHIFTBOSS_DATA_DIR" in said

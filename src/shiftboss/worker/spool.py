@@ -13,7 +13,7 @@ from uuid import UUID, uuid4
 import orjson
 
 from shiftboss.db.steps import sealed_waits
-from shiftboss.lifecycle.locks import lock_file
+from shiftboss.lifecycle.locks import lock_file, private_directory
 from shiftboss.log import get_logger
 from shiftboss.model import task as words
 from shiftboss.model.codec import current
@@ -39,8 +39,7 @@ class Spool:
     """One file per process, in a private directory that the workers of a host share."""
 
     def __init__(self, directory: Path) -> None:
-        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._directory = directory
+        self._directory = private_directory(directory)
         self._path = directory / f"{os.getpid()}-{uuid4().hex[:12]}.reports"
         lock = lock_file(self._path)
         assert lock is not None, f"{self._path} belongs to this process"

@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 
 import orjson
 
-from shiftboss.lifecycle.locks import lock_file
+from shiftboss.lifecycle.locks import lock_file, private_directory
 from shiftboss.log import get_logger
 
 log = get_logger(__name__)
@@ -26,8 +26,7 @@ class Ledger:
     """
 
     def __init__(self, directory: Path) -> None:
-        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._directory = directory
+        self._directory = private_directory(directory)
         lock = None
         while lock is None:  # another process can briefly hold a new lock to look for entries
             self._path = directory / f"{os.getpid()}-{uuid4().hex[:12]}.calls"
