@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from shiftboss.db.connection import Row
 from shiftboss.db.insights.cache import Cached
@@ -102,7 +102,7 @@ class Overview:
 
 
 def alert(
-    severity: str,
+    severity: Literal["critical", "warning"],
     kind: str,
     subject: str | None,
     message: str,

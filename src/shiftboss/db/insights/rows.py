@@ -1,13 +1,17 @@
 """The rows of the read model, as the CLI, API and dashboard receive them.
 
-A test compares the keys of each class with the columns that its query returns.
+A test compares the keys of each class with the columns that its query returns. The HTTP API returns some of
+them, under names of its own.
 """
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, TypedDict
+from typing import Annotated, Any, Literal
 from uuid import UUID
+
+from pydantic import Field
+from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
 
 class CountsRow(TypedDict):
@@ -39,14 +43,14 @@ class Glance(TypedDict):
 class AlertRow(TypedDict):
     """Something that needs attention. `command` can be run as printed."""
 
-    severity: str
-    kind: str
-    subject: str | None
+    severity: Literal["critical", "warning"]
+    kind: Annotated[str, Field(examples=["stale_worker"])]
+    subject: Annotated[str | None, Field(description="the worker, slot, task or provider concerned")]
     message: str
     advice: str | None
-    command: str | None
+    command: Annotated[str | None, Field(description="a command to run")]
     rule: str
-    since: datetime | None
+    since: Annotated[datetime | None, Field(description="when the leader first found it; null: not yet")]
 
 
 class Work(TypedDict):
@@ -62,7 +66,7 @@ class WorkerRow(Work):
 
     worker_id: str
     instance_type: str
-    status: str
+    status: Literal["inactive", "active", "terminated"]
     created_at: datetime
     last_heartbeat: datetime | None
     heartbeat_age_seconds: float | None
@@ -123,7 +127,7 @@ class QueueRow(LimitsRow):
     """A queue: the view `shiftboss.queues`."""
 
     queued: int
-    ready: int
+    ready: Annotated[int, Field(description="tasks that can be claimed now")]
     running: int
     oldest_seconds: float | None
     workers: int
@@ -152,16 +156,16 @@ class ErrorGroupRow(TypedDict):
     """Failures of one exception type at one place in the code."""
 
     id: str
-    error_type: str
-    place: str | None
-    message: str | None
+    error_type: Annotated[str, Field(description="the exception, or the outcome: timeout, lost, crashed")]
+    place: Annotated[str | None, Field(description="file and function that raised the exception")]
+    message: Annotated[str | None, Field(description="message of the latest failure")]
     first_seen: datetime
     last_seen: datetime
-    count: int
-    task_types: list[str]
+    count: Annotated[int, Field(description="failed attempts")]
+    task_types: Annotated[list[str], Field(description="the latest 20; the same for versions and workers")]
     versions: list[str]
     workers: list[str]
-    task_id: UUID | None
+    task_id: Annotated[UUID | None, Field(description="the latest task")]
 
 
 class OpenGroup(TypedDict):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 from uuid import UUID
 
 from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
+from shiftboss.db.insights.rows import AlertRow, CountsRow, PointRow
 from shiftboss.db.replica import state_of
 from shiftboss.extensions.admin import metrics
 from shiftboss.extensions.admin.access import Caller
@@ -22,14 +23,12 @@ router = make_router("overview")
 probes = APIRouter(tags=["probes"])
 
 
-class Alert(Out):
-    severity: Literal["critical", "warning"]
-    kind: str = Field(examples=["stale_worker"])
-    subject: str | None = Field(description="the worker, slot, task or provider concerned")
-    message: str
-    advice: str | None
-    command: str | None = Field(description="a command to run")
-    since: datetime | None = Field(description="when the leader first found it; null: not yet")
+class Alert(AlertRow):
+    """Something that needs attention. `command` can be run as printed."""
+
+
+class Point(PointRow):
+    """Throughput, failures and durations in one interval."""
 
 
 class AlertRecord(Out):
@@ -45,32 +44,17 @@ class AlertRecord(Out):
     ended_at: datetime | None = Field(description="null while the alert is active")
 
 
-class Counts(Out):
-    queued_tasks: int
-    running_tasks: int
-    completed_tasks: int
-    failed_tasks: int
-    cancelled_tasks: int
-    inactive_workers: int
-    active_workers: int
-    terminated_workers: int
-    external_workers: int
-    stale_workers: int
-    stuck_tasks: int
-    snapshot_time: datetime
-
-
 class Replica(Out):
     in_use: bool
     lag_seconds: float | None
     reason: str | None = Field(description="why the replica is not used")
 
 
-class Overview(Counts):
+class Overview(CountsRow):
     active_runs: int
-    slots: dict[str, int] = Field(description="slots by status")
+    slots: Annotated[dict[str, int], Field(description="slots by status")]
     alerts: list[Alert]
-    replica: Replica | None = Field(description="state of the read replica, if one is configured")
+    replica: Annotated[Replica | None, Field(description="state of the read replica, if one is configured")]
 
 
 class Latency(Out):
@@ -104,25 +88,12 @@ class Snapshot(Out):
     current_runs: list[CurrentRun]
 
 
-class Point(Out):
-    at: datetime
-    completed: int
-    failed: int
-    per_second: float
-    error_rate: float
-    avg_seconds: float | None
-    p50: float | None
-    p95: float | None
-    p99: float | None
-
-
 @router.get("/overview")
 async def overview(admin: At, who: Caller) -> Overview:
     """Return counts by status, and the active alerts."""
-    counts: dict[str, Any] = dict(await admin.reads.insights.overview.counts())
     health = await admin.reads.health.metrics()
     return Overview(
-        **counts,
+        **await admin.reads.insights.overview.counts(),
         active_runs=len((await admin.reads.insights.overview.extras())["current_runs"]),
         slots={state: health[state] for state in ("starting", "healthy", "stopping", "crashed", "failed")},
         alerts=await admin.reads.insights.overview.alerts(),
@@ -133,7 +104,7 @@ async def overview(admin: At, who: Caller) -> Overview:
 @router.get("/alerts")
 async def alerts(admin: At, who: Caller) -> list[Alert]:
     """List active alerts, most severe first."""
-    return [Alert.model_validate(alert) for alert in await admin.reads.insights.overview.alerts()]
+    return await admin.reads.insights.overview.alerts()
 
 
 @router.get("/alerts/history")
@@ -159,8 +130,7 @@ async def series(
 ) -> list[Point]:
     """Return throughput, errors and latency over time, oldest first."""
     span, width = timedelta(minutes=minutes), timedelta(minutes=max(step, -(-minutes // 1440)))
-    points = await admin.reads.insights.series.throughput(span, width, queue=queue, task_type=task_type)
-    return [Point.model_validate(point) for point in points]
+    return await admin.reads.insights.series.throughput(span, width, queue=queue, task_type=task_type)
 
 
 @probes.get("/metrics", response_class=Response, responses=responses())

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Annotated, Literal
 
 from pydantic import Field
 
+from shiftboss.db.insights.rows import QueueRow
 from shiftboss.extensions.admin.access import Caller
 from shiftboss.extensions.admin.api.common import Done, In, Out, PathName, Text, make_router
 from shiftboss.extensions.admin.backend import At
@@ -17,20 +18,8 @@ router = make_router("queues")
 fairness = make_router("fairness")
 
 
-class Queue(Out):
-    name: str
-    queued: int
-    ready: int = Field(description="tasks that can be claimed now")
-    running: int
-    oldest_seconds: float | None
-    workers: int
-    paused: bool
-    pause_reason: str | None
-    paused_at: datetime | None
-    max_running: int | None
-    rate: int | None
-    rate_seconds: float | None
-    rate_per: str | None = None
+class Queue(QueueRow):
+    """A queue with its depth, age, pause and limits."""
 
 
 class Pause(In):
@@ -51,7 +40,7 @@ class Limits(In):
 @router.get("/queues")
 async def queues(admin: At, who: Caller) -> list[Queue]:
     """List all queues that have tasks, workers, a pause or a limit."""
-    return [Queue.model_validate(row) for row in await admin.reads.insights.fleet.queues()]
+    return await admin.reads.insights.fleet.queues()
 
 
 @router.post("/queues/{name}/pause")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Literal
-from uuid import UUID
+from typing import Literal
 
 from shiftboss.db import Row
+from shiftboss.db.insights.rows import HeldTask, WorkerRow
 from shiftboss.extensions.admin.access import Caller
 from shiftboss.extensions.admin.api.common import Done, Out, PathName, make_router
 from shiftboss.extensions.admin.backend import At
@@ -16,46 +16,17 @@ from shiftboss.model.errors import NotFound
 router = make_router("workers")
 
 
-class Worker(Out):
-    worker_id: str
-    instance_type: str
-    status: Literal["inactive", "active", "terminated"]
-    health_status: str
-    created_at: datetime
-    last_heartbeat: datetime | None
-    heartbeat_age_seconds: float | None
-    vram_total_mb: int | None
-    vram_used_mb: int | None
-    vram_usage_percent: float | None
-    current_task_id: UUID | None
-    current_task_type: str | None
-    task_runtime_seconds: float | None
-    running_tasks: int
-    queues: list[str] | None
-    capabilities: dict[str, Any]
-    resource_limits: dict[str, Any]
-    resource_usage: dict[str, Any]
-    region: str | None
-    host: str | None
-    pid: int | None
-    version: str | None
-    paused: bool
-    draining: bool
-    processed_today: int
-    error_rate: float
-    avg_processing_seconds: float | None
+class Worker(WorkerRow):
+    """A worker with its health, current task and today's work."""
 
 
-class Held(Out):
-    id: UUID
-    task_type: str
-    queue: str
-    started_at: datetime | None
-    progress: int | None
-    progress_message: str | None
+class Held(HeldTask):
+    """A task that a worker is running."""
 
 
-class WorkerDetail(Worker):
+class WorkerDetail(WorkerRow):
+    """A worker with its running tasks."""
+
     tasks: list[Held]
 
 
@@ -104,7 +75,7 @@ async def workers(
     admin: At, who: Caller, status: Literal["inactive", "active", "terminated"] | None = None
 ) -> list[Worker]:
     """List all workers with their health, current task and today's statistics."""
-    return [Worker.model_validate(row) for row in await admin.reads.insights.fleet.workers(status=status)]
+    return await admin.reads.insights.fleet.workers(status=status)
 
 
 @router.get("/workers/{id:path}", responses=responses(404))
@@ -113,7 +84,7 @@ async def worker(id: PathName, admin: At, who: Caller) -> WorkerDetail:
     row = await admin.db.insights.fleet.worker(id)
     if row is None:
         raise NotFound(f"worker {id!r} does not exist")
-    return WorkerDetail.model_validate(row)
+    return row
 
 
 @router.post("/workers/{id:path}/pause", responses=responses(404))
