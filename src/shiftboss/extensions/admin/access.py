@@ -6,20 +6,18 @@ import ipaddress
 import time
 from collections import deque
 from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from fastapi import Depends, Request
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
 
+from shiftboss.db import Database
 from shiftboss.extensions.admin.problems import TooManyFailures, Unauthorized
 from shiftboss.extensions.admin.settings import AdminSettings
 from shiftboss.model.access import Forbidden, Principal, Role
 from shiftboss.model.errors import ConfigError, ShiftbossError
-
-if TYPE_CHECKING:
-    from shiftboss.db import Database
 
 COOKIE = "shiftboss_session"
 LOCAL = Principal("local", Role.ADMIN)

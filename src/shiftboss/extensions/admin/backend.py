@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from fastapi import Depends, Request
+from fastapi import Depends, FastAPI, Request
 
 from shiftboss.db import Database, Row
 from shiftboss.db.insights import TaskFilter
@@ -17,10 +17,6 @@ from shiftboss.extensions.admin.stream import Hub
 from shiftboss.model.access import Forbidden
 from shiftboss.model.settings import Settings
 from shiftboss.operations import Operations
-
-if TYPE_CHECKING:
-    from fastapi import FastAPI
-
 
 P = TypeVar("P")
 HIDDEN = "(hidden)"

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from shiftboss.db import Database, Row
+from shiftboss.db.insights.rows import QueueFigures, WorkFigures
 from shiftboss.db.replica import state_of
 from shiftboss.extension import contributions
 from shiftboss.model.task import BUCKETS
-
-if TYPE_CHECKING:
-    from shiftboss.db import Database, Row
-    from shiftboss.db.insights.rows import QueueFigures, WorkFigures
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 STATES = ("starting", "healthy", "stopping", "crashed", "failed")

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shiftboss.extensions.admin.access import SAFE
-
-if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-    from shiftboss.extensions.admin.backend import Backend
+from shiftboss.extensions.admin.backend import Backend
 
 LARGEST = 16_000_000
 LARGER = {"/journal": 64_000_000}

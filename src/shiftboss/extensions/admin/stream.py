@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import orjson
 
+from shiftboss.db import Database
 from shiftboss.db.listen import MISSED, Notice, listen
 from shiftboss.extension import load, named
 from shiftboss.lifecycle import Service
 from shiftboss.log import get_logger
 from shiftboss.model.errors import DatabaseError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from shiftboss.db import Database
 
 log = get_logger(__name__)
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import getpass
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
+from shiftboss.app.up import Up
 from shiftboss.extensions.admin.service import Web
 from shiftboss.extensions.admin.settings import AdminSettings
 from shiftboss.lifecycle.ports import is_free
 from shiftboss.model.access import Principal, Role
 from shiftboss.model.errors import UsageError
-
-if TYPE_CHECKING:
-    from shiftboss.app.up import Up
 
 LINK_LIFE = timedelta(hours=12)
 PORTS_TO_TRY = 20

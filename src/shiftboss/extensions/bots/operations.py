@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
+from shiftboss.db import Database
 from shiftboss.extensions.bots.order import Bots
 from shiftboss.extensions.bots.settings import BotsSettings
 from shiftboss.extensions.runs.store import Runs, StartedRun
 from shiftboss.model.access import Principal, Role
+from shiftboss.model.settings import Settings
 from shiftboss.operations import Audited
-
-if TYPE_CHECKING:
-    from shiftboss.db import Database
-    from shiftboss.model.settings import Settings
 
 
 class BotOperations(Audited):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
@@ -12,9 +12,7 @@ from shiftboss.extensions.bots.catalog import Catalog, Category, City
 from shiftboss.extensions.bots.registry import Bot, load_bots
 from shiftboss.extensions.bots.settings import BotsSettings
 from shiftboss.model.errors import UsageError
-
-if TYPE_CHECKING:
-    from shiftboss.model.settings import Settings
+from shiftboss.model.settings import Settings
 
 
 class UnknownKey(UsageError):

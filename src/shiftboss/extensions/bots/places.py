@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
 from shiftboss.db.connection import Row
 from shiftboss.db.family import Family
-
-if TYPE_CHECKING:
-    from shiftboss.extensions.bots.run import Run
+from shiftboss.extensions.bots.run import Run
 
 BATCH = 100
 

@@ -6,18 +6,16 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
+from shiftboss.db import Database
+from shiftboss.extensions.bots.catalog import Category, City
+from shiftboss.extensions.bots.order import Order
 from shiftboss.extensions.bots.registry import NoParams
 from shiftboss.log import get_logger
 from shiftboss.model.errors import ShiftbossError
-
-if TYPE_CHECKING:
-    from shiftboss.db import Database
-    from shiftboss.extensions.bots.catalog import Category, City
-    from shiftboss.extensions.bots.order import Order
-    from shiftboss.model.settings import Settings
+from shiftboss.model.settings import Settings
 
 log = get_logger(__name__)
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from shiftboss.cli.output import LogLevel
 from shiftboss.extension import contributions
 from shiftboss.extensions.grpc.settings import CoordinatorSettings
-
-if TYPE_CHECKING:
-    from shiftboss.model.settings import Settings
+from shiftboss.model.settings import Settings
 
 app = typer.Typer(add_completion=False)
 

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from prometheus_client.core import GaugeMetricFamily, Metric
 
+from shiftboss.db import Database
 from shiftboss.extensions.grpc.store import Fleet
-
-if TYPE_CHECKING:
-    from shiftboss.db import Database
 
 FIGURES = (("scheduling_seconds", "scheduling"), ("claim_seconds", "claim"))
 

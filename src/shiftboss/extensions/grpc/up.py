@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from shiftboss.app.up import Up
 from shiftboss.extensions.grpc.auth import DatabaseTokens
 from shiftboss.extensions.grpc.server import Coordinator
 from shiftboss.extensions.grpc.settings import CoordinatorSettings
 from shiftboss.lifecycle.ports import is_free
-
-if TYPE_CHECKING:
-    from shiftboss.app.up import Up
 
 
 async def start(up: Up) -> None:

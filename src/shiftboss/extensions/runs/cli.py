@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
+from uuid import UUID
 
 import typer
 
@@ -20,13 +21,9 @@ from shiftboss.cli.output import (
     whole_id,
 )
 from shiftboss.cli.waiting import Timeout, waiting
+from shiftboss.db import Database, Row
 from shiftboss.extensions.runs.operations import RunOperations
 from shiftboss.extensions.runs.store import Runs
-
-if TYPE_CHECKING:
-    from uuid import UUID
-
-    from shiftboss.db import Database, Row
 
 app = typer.Typer(help="Runs of bots, executed by the fleet.", add_completion=False)
 

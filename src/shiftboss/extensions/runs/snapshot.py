@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
 from uuid import UUID
 
+from shiftboss.db import Database, Row
 from shiftboss.extensions.runs.store import Runs
-
-if TYPE_CHECKING:
-    from shiftboss.db import Database, Row
 
 
 async def current_runs(db: Database) -> list[Row]:

@@ -6,14 +6,11 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
+from shiftboss.db import Database, Row
 from shiftboss.extensions.vectorizer.embed import Embed, Embedder
 from shiftboss.extensions.vectorizer.store import Vectorizers
 from shiftboss.model.errors import ShiftbossError
-
-if TYPE_CHECKING:
-    from shiftboss.db import Database, Row
 
 LEASE = timedelta(seconds=60)
 

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import typer
 
 from shiftboss.cli.operator import me, operate
 from shiftboss.cli.output import Json, LogLevel, ask, say_json, show_rows
+from shiftboss.db import Database
 from shiftboss.extensions.ai.settings import AISettings
 from shiftboss.extensions.vectorizer.operations import VectorizerOperations
 from shiftboss.extensions.vectorizer.options import conditions, index_options, seconds
 from shiftboss.extensions.vectorizer.settings import VectorizerSettings
 from shiftboss.extensions.vectorizer.store import Vectorizers
-
-if TYPE_CHECKING:
-    from shiftboss.db import Database
 
 T = TypeVar("T")
 #: Options whose names differ from those of the SQL parameters.

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
+from shiftboss.db import Database
 from shiftboss.db.listen import listen
 from shiftboss.extensions.vectorizer.settings import VectorizerSettings
 from shiftboss.extensions.vectorizer.store import CHANNEL, Vectorizers
 from shiftboss.lifecycle import Service, sleep
 from shiftboss.log import get_logger
 from shiftboss.model.errors import DatabaseError
-
-if TYPE_CHECKING:
-    from shiftboss.db import Database
-    from shiftboss.model.settings import Settings
+from shiftboss.model.settings import Settings
 
 log = get_logger(__name__)
 

@@ -7,13 +7,10 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
+from shiftboss.db import Database
 from shiftboss.extensions.vectorizer.model import SourceRow, Vectorizer
 from shiftboss.extensions.vectorizer.store import Vectorizers
-
-if TYPE_CHECKING:
-    from shiftboss.db import Database
 
 MAX_ROWS = 2048  # per claim: few round trips, and not many rows to wait for if the worker dies
 MAX_CHARACTERS = 8_000_000  # per claim, estimated from earlier rows; at most half of it per batch

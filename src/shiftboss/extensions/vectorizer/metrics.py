@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from prometheus_client.core import GaugeMetricFamily, Metric
 
+from shiftboss.db import Database
 from shiftboss.extensions.vectorizer.store import Vectorizers
-
-if TYPE_CHECKING:
-    from shiftboss.db import Database
 
 
 async def vectorizers(db: Database) -> list[Metric]:

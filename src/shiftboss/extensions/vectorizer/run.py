@@ -13,8 +13,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
+from shiftboss.db import Database
 from shiftboss.extensions.vectorizer.batch import Failed, Prepared
 from shiftboss.extensions.vectorizer.chunk import chunker
 from shiftboss.extensions.vectorizer.embed import Embed, Embedder
@@ -26,10 +26,7 @@ from shiftboss.extensions.vectorizer.write import Write
 from shiftboss.lifecycle import sleep
 from shiftboss.log import get_logger
 from shiftboss.model.errors import DatabaseError, DatabaseUnavailable, Defer
-
-if TYPE_CHECKING:
-    from shiftboss.db import Database
-    from shiftboss.worker.tracking import Tracker
+from shiftboss.worker.tracking import Tracker
 
 log = get_logger(__name__)
 LANES_PER_CALL = 3

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+from shiftboss.db import Database, Row
 from shiftboss.extensions.ai.settings import AISettings
 from shiftboss.extensions.vectorizer.embed import Embed, Embedder
 from shiftboss.extensions.vectorizer.store import Vectorizers
 from shiftboss.model.errors import DatabaseError
-
-if TYPE_CHECKING:
-    from shiftboss.db import Database, Row
 
 Mode = Literal["vector", "hybrid", "text"]
 REPLACED = "55000"  # the vectors were replaced after the query was embedded

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from shiftboss.db import Database
 from shiftboss.db.listen import listen
 from shiftboss.extensions.vectorizer.answer import answer_queries
 from shiftboss.extensions.vectorizer.embed import Embedder
@@ -18,10 +18,7 @@ from shiftboss.extensions.vectorizer.store import CHANNEL, Vectorizers
 from shiftboss.lifecycle import Backoff, Service, sleep
 from shiftboss.log import get_logger
 from shiftboss.model.errors import DatabaseError
-
-if TYPE_CHECKING:
-    from shiftboss.db import Database
-    from shiftboss.worker.tracking import Tracker
+from shiftboss.worker.tracking import Tracker
 
 log = get_logger(__name__)
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from shiftboss.db import Database
 from shiftboss.extensions.vectorizer.batch import Embedded, Failed
 from shiftboss.extensions.vectorizer.model import Vectorizer
 from shiftboss.extensions.vectorizer.store import Vectorizers
 from shiftboss.lifecycle import Backoff
 from shiftboss.log import get_logger
 from shiftboss.model.errors import DatabaseError, DatabaseUnavailable
-
-if TYPE_CHECKING:
-    from shiftboss.db import Database
 
 log = get_logger(__name__)
 TRANSIENT = ("25", "55")  # SQLSTATE classes: a read-only server, a lock that is not available

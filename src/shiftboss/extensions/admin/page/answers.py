@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import gzip
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 from urllib.parse import quote, unquote
 
 from fastapi import Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self';"

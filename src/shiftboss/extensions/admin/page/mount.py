@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
 
 from shiftboss.extension import contributions
+from shiftboss.extensions.admin.backend import Backend
 from shiftboss.extensions.admin.page import (
     access,
     answers,
@@ -28,9 +28,6 @@ from shiftboss.extensions.admin.page.render import Renderer
 from shiftboss.extensions.admin.page.routes import endpoints
 from shiftboss.extensions.admin.page.site import Page, Site
 from shiftboss.extensions.admin.problems import problem
-
-if TYPE_CHECKING:
-    from shiftboss.extensions.admin.backend import Backend
 
 BUILT_IN = (tasks, approvals, workers, queues, schedules, events, access)
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from shiftboss.db import Database
+from shiftboss.db.insights.rows import Glance, PointRow, QueueDepth
 from shiftboss.db.replica import LATE, state_of
 from shiftboss.extension import contributions
 from shiftboss.extensions.admin.page.alerts import explained
 from shiftboss.extensions.admin.page.charts import Line, chart, clock, ended
 from shiftboss.extensions.admin.page.site import Card, Context, Page, Visit
 from shiftboss.extensions.admin.page.words import age, count, depth, number, span
-
-if TYPE_CHECKING:
-    from shiftboss.db import Database
-    from shiftboss.db.insights.rows import Glance, PointRow, QueueDepth
 
 # Name, length, and time between two points.
 SPANS = {

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, Literal, cast
 
 from shiftboss.extensions.admin.page.charts import ended
 from shiftboss.extensions.admin.page.forms import Form
 from shiftboss.extensions.admin.page.site import Context, Page, Visit
 from shiftboss.extensions.admin.page.words import span
 from shiftboss.model.errors import UsageError
-
-if TYPE_CHECKING:
-    from shiftboss.operations.operations import Kind
+from shiftboss.operations.operations import Kind
 
 RATE_PER = {"all": "all tasks together", "key": "each concurrency key", "tenant": "each tenant"}
 MOST_TENANTS = 200

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 
+from shiftboss.extensions.admin.page.forms import Form
 from shiftboss.model.errors import UsageError
-
-if TYPE_CHECKING:
-    from shiftboss.extensions.admin.page.forms import Form
 
 Schema = Mapping[str, Any]
 PLAIN = ("boolean", "integer", "number", "string")

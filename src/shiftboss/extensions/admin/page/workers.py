@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from shiftboss.db.insights.fleet import UsageLines
 from shiftboss.extensions.admin.page.charts import spark
 from shiftboss.extensions.admin.page.events import toned
 from shiftboss.extensions.admin.page.forms import Form
 from shiftboss.extensions.admin.page.site import Act, Context, Page, Visit
 from shiftboss.model.errors import NotFound, UsageError
-
-if TYPE_CHECKING:
-    from shiftboss.db.insights.fleet import UsageLines
 
 WAKES = frozenset({"event"})
 
