@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -13,7 +12,7 @@ from shiftboss.db import Database
 from shiftboss.extension import Extension, contributions
 from shiftboss.leader.autoscaler import configure
 from shiftboss.leader.duties import candidate
-from shiftboss.lifecycle import Service, sleep
+from shiftboss.lifecycle import Service, first_of, sleep
 from shiftboss.model.settings import Settings
 from shiftboss.supervisor.supervisor import ALL, Supervisor
 
@@ -65,7 +64,7 @@ class Up(Service):
             for call in self._when_ready:
                 await call()
             self.ready()
-            await self._until_stop(supervisor)
+            (await first_of(supervisor.wait(), self.stopping.wait())).result()
 
     def _left_out(self, extension: Extension) -> None:
         self.say(extension.name, f"not installed: pip install 'shiftboss[{extension.extra}]'")
@@ -81,15 +80,6 @@ class Up(Service):
             if time.monotonic() > ends:
                 self.say("workers", "no worker has started yet: see `shiftboss events`")
                 return
-
-    async def _until_stop(self, supervisor: Supervisor) -> None:
-        stop = asyncio.ensure_future(self.stopping.wait())
-        gone = asyncio.ensure_future(supervisor.wait())
-        await asyncio.wait({stop, gone}, return_when=asyncio.FIRST_COMPLETED)
-        stop.cancel()
-        if gone.done():
-            gone.result()
-        gone.cancel()
 
 
 def _pools(queues: dict[str, int]) -> str:

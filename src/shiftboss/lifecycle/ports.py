@@ -1,7 +1,8 @@
-"""TCP ports that can be bound."""
+"""TCP ports that can be bound, and hosts that only this machine can reach."""
 
 from __future__ import annotations
 
+import ipaddress
 import socket
 
 
@@ -20,3 +21,13 @@ def free_port(host: str) -> int:
         probe.bind((host, 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+def is_loopback(host: str | None) -> bool:
+    """Whether only this machine can reach the host."""
+    if host is None:
+        return False
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"

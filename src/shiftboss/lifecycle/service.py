@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import random
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
-from typing import Self
+from typing import Any, Self
 
 from shiftboss.log import get_logger
 
@@ -112,6 +112,18 @@ async def sleep(seconds: float, *wakers: asyncio.Event) -> bool:
     finally:
         for wait in waits:
             wait.cancel()
+
+
+async def first_of(*works: Awaitable[Any]) -> asyncio.Future[Any]:
+    """Run all until one has ended, cancel the others, and return the one that ended."""
+    tasks = [asyncio.ensure_future(work) for work in works]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        return next(task for task in tasks if task.done())
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def ticks(seconds: float, stopping: asyncio.Event, jitter: float = 0.1) -> AsyncIterator[None]:

@@ -16,6 +16,7 @@ from fastapi.security import HTTPBearer
 from shiftboss.db import Database
 from shiftboss.extensions.admin.problems import TooManyFailures, Unauthorized
 from shiftboss.extensions.admin.settings import AdminSettings
+from shiftboss.lifecycle.ports import is_loopback
 from shiftboss.model.access import Forbidden, Principal, Role
 from shiftboss.model.errors import ConfigError, ShiftbossError
 
@@ -155,15 +156,6 @@ class Access:
             f"{host} can be reached from other machines, but there is no token yet",
             hint="create one with `shiftboss token create NAME --role admin`, or use --host 127.0.0.1",
         )
-
-
-def is_loopback(host: str | None) -> bool:
-    if host is None:
-        return False
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
 
 
 def _name(host: str | None) -> str | None:

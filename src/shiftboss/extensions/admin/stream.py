@@ -12,7 +12,7 @@ import orjson
 from shiftboss.db import Database
 from shiftboss.db.listen import MISSED, Notice, listen
 from shiftboss.extension import load, named
-from shiftboss.lifecycle import Service
+from shiftboss.lifecycle import Service, first_of
 from shiftboss.log import get_logger
 from shiftboss.model.errors import DatabaseError
 
@@ -95,16 +95,7 @@ class Hub(Service):
     async def run(self) -> None:
         latest = await self._db.events.latest(1)
         self._last = latest[0]["id"] if latest else 0
-        listening = asyncio.create_task(self._listen(), name="listen for changes")
-        delivering = asyncio.create_task(self._deliver(), name="deliver changes")
-        stop = asyncio.create_task(self.stopping.wait())
-        tasks = (listening, delivering, stop)
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        await first_of(self._listen(), self._deliver(), self.stopping.wait())
 
     async def _listen(self) -> None:
         async for notice in listen(self._url, [EVENTS, *self._channels]):

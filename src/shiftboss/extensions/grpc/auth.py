@@ -12,6 +12,7 @@ import grpc
 
 from shiftboss.db import Database
 from shiftboss.extensions.grpc.refusals import Context
+from shiftboss.lifecycle import first_of
 from shiftboss.log import get_logger
 from shiftboss.model.access import Principal, Role
 from shiftboss.model.errors import DatabaseError
@@ -54,16 +55,9 @@ class DatabaseTokens:
         async def watch(requests: Any, context: Context) -> None:
             await self._check(context)
             served = asyncio.ensure_future(serve(requests, context))
-            over = asyncio.ensure_future(self._until_bad(context))
-            try:
-                await asyncio.wait({served, over}, return_when=asyncio.FIRST_COMPLETED)
-                if served.done():
-                    served.result()
-                    return
-            finally:
-                for part in (served, over):
-                    part.cancel()
-                await asyncio.gather(served, over, return_exceptions=True)
+            if await first_of(served, self._until_bad(context)) is served:
+                served.result()
+                return
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, HOW_TO_ENTER)
 
         return watch

@@ -37,10 +37,8 @@ def coordinator(
     Example: shiftboss coordinator --host 0.0.0.0 --tls-cert server.pem --tls-key server.key
     """
     from shiftboss.db.connection import name_connections
-    from shiftboss.extensions.grpc.settings import CoordinatorSettings
     from shiftboss.lifecycle.logs import configure_logs
     from shiftboss.lifecycle.loop import fast_loop
-    from shiftboss.model.settings import Settings
 
     chosen: dict[str, Any] = {
         "host": host,

@@ -249,8 +249,7 @@ def step(message: pb.StoredStep) -> Step:
     result, also = message.result_json, message.also_json
     if result:
         json_value(result, "result_json")
-    if also and not isinstance(json_value(also, "also_json"), dict):
-        raise invalid("also_json must be a JSON object")
+    json_object(also, "also_json")
     seconds = number(message.seconds, "seconds", 0, 1e9)
     if not 1 <= message.ordinal <= MOST_STEPS:
         raise invalid(f"ordinal is {message.ordinal}; it must be between 1 and {MOST_STEPS}")

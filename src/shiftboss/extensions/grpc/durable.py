@@ -15,12 +15,12 @@ from shiftboss.extension import load, named
 from shiftboss.extensions.grpc import codec
 from shiftboss.extensions.grpc.proto import fleet_pb2 as pb
 from shiftboss.extensions.grpc.proto import fleet_pb2_grpc
-from shiftboss.extensions.grpc.refusals import Context, Refused, answering, invalid, must_wait_for
+from shiftboss.extensions.grpc.refusals import Context, Refused, answering, invalid
 from shiftboss.extensions.grpc.registry import Registry
 from shiftboss.extensions.grpc.session import Held, Session
 from shiftboss.extensions.grpc.store import Fleet
 from shiftboss.model.codec import current
-from shiftboss.model.errors import TasksLocked, UsageError
+from shiftboss.model.errors import UsageError
 from shiftboss.model.step import Loaded
 
 LONGEST_KEEP = 10 * 366 * 86_400
@@ -47,10 +47,7 @@ class DurableCalls(fleet_pb2_grpc.FleetServicer):
         session = await self._registry.session(request.worker_id, request.session)
         steps = [codec.step(one) for one in request.steps]
         await self._own(session, [(str(step.task_id), step.lease) for step in steps])
-        try:
-            stale = await self._db.steps.store(steps) if steps else []
-        except TasksLocked as error:
-            raise must_wait_for(error) from None
+        stale = await self._db.steps.store(steps) if steps else []
         return pb.StoreStepsResponse(stale=map(str, stale))
 
     @answering
@@ -58,10 +55,7 @@ class DurableCalls(fleet_pb2_grpc.FleetServicer):
         session = await self._registry.session(request.worker_id, request.session)
         parts = [codec.part(one) for one in request.parts]
         await self._own(session, [(str(part.task_id), part.lease) for part in parts])
-        try:
-            stale = await self._db.steps.append(parts) if parts else []
-        except TasksLocked as error:
-            raise must_wait_for(error) from None
+        stale = await self._db.steps.append(parts) if parts else []
         return pb.AppendPartsResponse(stale=map(str, stale))
 
     @answering
@@ -85,9 +79,7 @@ class DurableCalls(fleet_pb2_grpc.FleetServicer):
         target = named("asked").get(request.what)
         if target is None:
             raise Refused(grpc.StatusCode.UNIMPLEMENTED, f"no extension handles {request.what[:50]!r}")
-        arguments = codec.json_value(request.arguments_json or "{}", "arguments_json")
-        if not isinstance(arguments, dict):
-            raise invalid("arguments_json must be a JSON object")
+        arguments = codec.json_object(request.arguments_json, "arguments_json")
         try:
             answer: Any = await load(target)(self._db, arguments)
         except (TypeError, UsageError) as error:

@@ -107,8 +107,9 @@ def answering(handler: Handler) -> Handler:
         except Exception as error:
             if isinstance(error, grpc.aio.AbortError):
                 raise
-            code, message = _status(error)
-            trailer = error.trailer if isinstance(error, Refused) else ()
+            told = must_wait_for(error) if isinstance(error, TasksLocked) else error
+            code, message = _status(told)
+            trailer = told.trailer if isinstance(told, Refused) else ()
             if code is grpc.StatusCode.INTERNAL:
                 log.exception("call failed", call=handler.__name__)
         return await context.abort(code, message, trailer)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import ipaddress
 import socket
 from pathlib import Path
 
@@ -20,7 +18,8 @@ from shiftboss.extensions.grpc.scaler import Scaler
 from shiftboss.extensions.grpc.service import SERVICE, FleetService
 from shiftboss.extensions.grpc.settings import CoordinatorSettings
 from shiftboss.extensions.grpc.streams import Parts
-from shiftboss.lifecycle import Service
+from shiftboss.lifecycle import Service, first_of
+from shiftboss.lifecycle.ports import is_loopback
 from shiftboss.lifecycle.waiting import when_up
 from shiftboss.log import get_logger
 from shiftboss.model.errors import ConfigError, ShiftbossError
@@ -77,18 +76,10 @@ class Coordinator(Service):
             await checks.set(SERVICE.full_name, health_pb2.HealthCheckResponse.SERVING)
             log.info("coordinator started", address=self.address, tls=self._settings.tls_cert is not None)
             self.ready()
-            await self._until_over(dispatcher)
+            await first_of(self.stopping.wait(), dispatcher.wait())  # the dispatcher ends only if it fails
             await checks.enter_graceful_shutdown()
             await server.stop(grace=1.0)
         await dispatcher.wait()
-
-    async def _until_over(self, dispatcher: Dispatcher) -> None:
-        """Wait until the coordinator is stopped or its dispatcher has failed."""
-        ends = [asyncio.ensure_future(end) for end in (self.stopping.wait(), dispatcher.wait())]
-        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        for end in ends:
-            end.cancel()
-        await asyncio.gather(*ends, return_exceptions=True)
 
     def _server(self) -> grpc.aio.Server:
         size = self._settings.max_message_bytes
@@ -128,15 +119,6 @@ def check(settings: CoordinatorSettings, tokens: DatabaseTokens | None) -> None:
         raise ConfigError("coordinator.tls_cert and coordinator.tls_key must be set together")
     if settings.tls_client_ca is not None and settings.tls_cert is None:
         raise ConfigError("coordinator.tls_client_ca needs coordinator.tls_cert and coordinator.tls_key")
-
-
-def is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 def server_credentials(settings: CoordinatorSettings) -> grpc.ServerCredentials | None:

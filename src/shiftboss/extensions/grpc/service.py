@@ -20,7 +20,6 @@ from shiftboss.extensions.grpc.refusals import (
     answering,
     invalid,
     lenient,
-    must_wait_for,
     unknown_worker,
 )
 from shiftboss.extensions.grpc.session import Session
@@ -168,7 +167,7 @@ class FleetService(DurableCalls):
         )
         self._dispatcher.wake()
         if locked:
-            raise must_wait_for(TasksLocked(UUID(id) for id in locked))
+            raise TasksLocked(UUID(id) for id in locked)
         return pb.ReportCompletionResponse(stale=[one.id for one in ended if one.id in stale])
 
     async def _report_all(self, reports: Sequence[list[Ended]]) -> list[Answer]:

@@ -19,6 +19,7 @@ from shiftboss.extensions.grpc.registry import Registry
 from shiftboss.extensions.grpc.session import Outbox, Session
 from shiftboss.extensions.grpc.settings import CoordinatorSettings
 from shiftboss.extensions.grpc.store import Fleet
+from shiftboss.lifecycle import first_of
 from shiftboss.log import get_logger
 from shiftboss.model.errors import DatabaseError
 
@@ -69,16 +70,8 @@ class Streams:
         session.free_slots = session.ahead = 0
         await self._unaccepted(session)
         await self._db.family(Fleet).attach(session.worker_id, self._name)
-        reader = asyncio.create_task(self._read(session, first, requests), name="reader")
-        writer = asyncio.create_task(self._write(session, outbox, context), name="writer")
-        try:
-            done, _ = await asyncio.wait({reader, writer}, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
-        finally:
-            for task in (reader, writer):
-                task.cancel()
-            await asyncio.gather(reader, writer, return_exceptions=True)
+        reading, writing = self._read(session, first, requests), self._write(session, outbox, context)
+        (await first_of(reading, writing)).result()
 
     async def _first(self, requests: Requests) -> pb.AssignTaskRequest:
         try:

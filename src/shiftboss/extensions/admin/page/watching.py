@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -17,6 +16,7 @@ from shiftboss.extensions.admin.page.alerts import alerts_channel
 from shiftboss.extensions.admin.page.channels import Channel, Look
 from shiftboss.extensions.admin.page.render import Piece
 from shiftboss.extensions.admin.page.site import Page, Visit
+from shiftboss.lifecycle import sleep
 
 if TYPE_CHECKING:
     from shiftboss.extensions.admin.page.mount import Shell
@@ -53,7 +53,9 @@ async def _flow(shell: Shell, page: Page, visit: Visit, request: Request) -> Asy
     yield b"retry: 2000\n\n"
     with channels[0].watch() as first, channels[1].watch() as second:
         while not shell.admin.hub.stopping.is_set():
-            changed = await _either(first, second)
+            changed = await sleep(BEAT, first, second)
+            first.clear()
+            second.clear()
             for piece in _new(channels, have):
                 yield _event(piece)
             if not changed:
@@ -63,19 +65,6 @@ async def _flow(shell: Shell, page: Page, visit: Visit, request: Request) -> Asy
                 if not await shell.admin.access.still_allows(request):
                     yield b"event: gone\ndata: \n\n"
                     return
-
-
-async def _either(*changed: asyncio.Event) -> bool:
-    """Wait until an event is set. Return False after `BEAT` seconds without one."""
-    waits = [asyncio.ensure_future(event.wait()) for event in changed]
-    try:
-        done, _ = await asyncio.wait(waits, timeout=BEAT, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for wait in waits:
-            wait.cancel()
-    for event in changed:
-        event.clear()
-    return bool(done)
 
 
 def _new(channels: list[Channel], have: dict[str, str]) -> list[Piece]:
