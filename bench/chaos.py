@@ -23,7 +23,13 @@ import psycopg
 from tests.servers import PGBOUNCER, await_port, debian_programs, free_port, own, run, start
 
 from shiftboss.extensions.chaos.cli import carry_out
-from shiftboss.extensions.chaos.places import Embedded, Place, address, make_database, ordinary
+from shiftboss.extensions.chaos.places import (
+    ChaosDatabase,
+    EmbeddedDatabase,
+    address,
+    make_database,
+    ordinary,
+)
 from shiftboss.extensions.chaos.proxy import Proxy
 from shiftboss.extensions.chaos.report import text
 from shiftboss.extensions.chaos.runner import Options
@@ -57,7 +63,7 @@ class Kept:
         await self._keeping
 
 
-class Debian(Place):
+class Debian(ChaosDatabase):
     """Debian's PostgreSQL with its default settings, in a separate cluster."""
 
     owned = True
@@ -101,12 +107,12 @@ class Debian(Place):
             self._server.process.send_signal(number)
 
 
-class Pooled(Place):
+class Pooled(ChaosDatabase):
     """PgBouncer in front of another server."""
 
     owned = True
 
-    def __init__(self, inner: Place, directory: Path) -> None:
+    def __init__(self, inner: ChaosDatabase, directory: Path) -> None:
         self._inner, self._directory, self._port = inner, directory, free_port()
 
     async def open(self) -> None:
@@ -147,14 +153,14 @@ class Pooled(Place):
             self._pooler.process.kill()
 
 
-def place(name: str, directory: Path) -> Place:
+def place(name: str, directory: Path) -> ChaosDatabase:
     server, _, pooler = name.partition("-")
     directory.mkdir()
     directory.chmod(0o755)
     inner = (
         Debian(directory / "debian")
         if server == "pg15"
-        else Embedded(directory / "embedded", {"fsync": "on"})
+        else EmbeddedDatabase(directory / "embedded", {"fsync": "on"})
     )
     return Pooled(inner, directory / "pgbouncer") if pooler else inner
 

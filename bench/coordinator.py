@@ -31,7 +31,7 @@ from shiftboss.db.migrate import migrate
 from shiftboss.extensions.grpc.pool import Candidate
 from shiftboss.extensions.grpc.proto import fleet_pb2 as pb
 from shiftboss.extensions.grpc.proto import fleet_pb2_grpc
-from shiftboss.extensions.grpc.scheduler import Lane, Snapshot, schedule
+from shiftboss.extensions.grpc.scheduler import FleetSnapshot, Lane, schedule
 from shiftboss.extensions.grpc.settings import CoordinatorSettings
 from shiftboss.extensions.grpc.source import CoordinatorSource
 from shiftboss.lifecycle import sleep
@@ -73,7 +73,7 @@ def scheduling_pass(workers: int = 1000, tasks: int = 10_000) -> dict[str, float
     took = []
     for _ in range(10):
         began = time.process_time()
-        plan = schedule(Snapshot(crew, waiting))
+        plan = schedule(FleetSnapshot(crew, waiting))
         took.append((time.process_time() - began) * 1000)
     return {"median_ms": round(statistics.median(took), 1), "assigned": len(plan.assignments)}
 

@@ -23,7 +23,7 @@ from shiftboss.db import Database
 from shiftboss.db.embedded import EmbeddedServer
 from shiftboss.db.migrate import migrate
 from shiftboss.extensions.ai import Embeddings
-from shiftboss.extensions.vectorizer.run import Run
+from shiftboss.extensions.vectorizer.run import VectorizerRun
 
 DIMENSIONS = 256
 TURNS = 5
@@ -76,7 +76,7 @@ async def vectorizer(db: Database, **options: Any) -> int:
 
 async def run(db: Database, id: int, provider: Provider) -> float:
     started = time.perf_counter()
-    await Run(db, provider, await db.vectorizers.get(id))()
+    await VectorizerRun(db, provider, await db.vectorizers.get(id))()
     assert await db.vectorizers.pending(id) == 0
     return time.perf_counter() - started
 

@@ -13,7 +13,7 @@ from bot_helpers import SAMPLE, Site
 from shiftboss.db import Database
 from shiftboss.extensions.bots import checks
 from shiftboss.extensions.bots.settings import BotsSettings
-from shiftboss.extensions.bots.web import Web
+from shiftboss.extensions.bots.web import WebsiteChecks
 
 Perform = Callable[..., Any]
 
@@ -65,7 +65,7 @@ def test_what_follows(verdicts: dict[str, str], status: str) -> None:
 async def test_websites_are_looked_at_politely(site: Site) -> None:
     site.page("/robots.txt", body=b"User-agent: *\nDisallow: /private\n")
     settings = BotsSettings(host_pause=0.05, private_sites=True, http_timeout=0.5)
-    async with Web(settings) as web:
+    async with WebsiteChecks(settings) as web:
         assert (await web.look(site.page("/open")))["verdict"] == "ok"
         assert (await web.look(site.page("/moved", 301, location="/open")))["verdict"] == "ok"
         assert (await web.look(site.url + "/gone"))["verdict"] == "bad"
@@ -84,7 +84,7 @@ async def test_websites_are_looked_at_politely(site: Site) -> None:
 
 
 async def test_addresses_inside_our_network_are_nobodys_website(site: Site) -> None:
-    async with Web(BotsSettings()) as web:
+    async with WebsiteChecks(BotsSettings()) as web:
         assert (await web.look(site.page("/open")))["detail"] == "not a public address"
         assert (await web.look("file:///etc/passwd"))["verdict"] == "bad"
         assert (await web.look("http://["))["verdict"] == "bad"

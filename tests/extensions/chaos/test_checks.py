@@ -11,7 +11,7 @@ from shiftboss.db import Database
 from shiftboss.extensions.chaos import ledger
 from shiftboss.extensions.chaos.checks import _text, _wrong, check, promises
 from shiftboss.extensions.chaos.cleaning import clean, install, require_alone
-from shiftboss.extensions.chaos.plan import Plan
+from shiftboss.extensions.chaos.plan import ChaosPlan
 from shiftboss.extensions.chaos.tasks import QUEUE, app
 from shiftboss.model.errors import UsageError
 from shiftboss.model.task import NewTask
@@ -58,7 +58,7 @@ BROKEN = {
 async def test_each_promise_is_kept_and_can_be_broken(
     db: Database, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = Plan("checks", size=80, quick=0.3)
+    plan = ChaosPlan("checks", size=80, quick=0.3)
     monkeypatch.setenv(ledger.URL, database_url)
     await install(db)
     await _run(db, plan)
@@ -78,7 +78,7 @@ async def test_each_promise_is_kept_and_can_be_broken(
     assert (await db.fetch(left))[0]["n"] == 0
 
 
-async def _run(db: Database, plan: Plan) -> None:
+async def _run(db: Database, plan: ChaosPlan) -> None:
     """One batch, done by a worker of this process."""
     await app.use(db)
     await db.tasks.enqueue(plan.batch(0))

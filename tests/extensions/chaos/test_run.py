@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from shiftboss.db import Database
-from shiftboss.extensions.chaos.places import Embedded, Place
+from shiftboss.extensions.chaos.places import ChaosDatabase, EmbeddedDatabase
 from shiftboss.extensions.chaos.plan import NAMES
 from shiftboss.extensions.chaos.report import text
-from shiftboss.extensions.chaos.runner import Options, Run
+from shiftboss.extensions.chaos.runner import ChaosRun, Options
 from tests.servers import direct
 
 #: What a fleet logs and counts for ever.
@@ -22,8 +22,8 @@ STAYS = {
 FLEET = {"coordinator": 1, "supervisor": 1, "slot": 1, "worker": 0, "fed": 1}
 
 
-def _embedded(directory: Path) -> Embedded:
-    return Embedded(directory, {"fsync": "off", "full_page_writes": "off"})
+def _embedded(directory: Path) -> EmbeddedDatabase:
+    return EmbeddedDatabase(directory, {"fsync": "off", "full_page_writes": "off"})
 
 
 @pytest.mark.timeout(400)
@@ -31,7 +31,7 @@ async def test_a_short_run_keeps_every_promise() -> None:
     options = Options(
         seed="ci", minutes=0, tasks=300, faults=8, batch=100, quick=0.7, fault_seconds=0.7, fleet=FLEET
     )
-    report = await Run(_embedded, options, print).run()
+    report = await ChaosRun(_embedded, options, print).run()
     assert report["clean"], text(report)
     assert report["tasks"] >= 300
     assert sum((report["faults"] | report["faults_without_a_victim"]).values()) >= 8
@@ -47,7 +47,7 @@ async def test_a_given_database_is_left_as_it_was(database_url: str) -> None:
         options = Options(
             seed="ci", minutes=0, tasks=60, batch=60, quick=0.5, without=tuple(NAMES), fleet=FLEET
         )
-        report = await Run(lambda _: Place(url), options, print).run()
+        report = await ChaosRun(lambda _: ChaosDatabase(url), options, print).run()
         assert report["clean"], text(report)
         assert report["tasks"] >= 120
         after = await _rows(db)

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shiftboss.extensions.grpc.pool import Candidate
-from shiftboss.extensions.grpc.scheduler import Fairness, Lane, Plan, Snapshot, schedule
+from shiftboss.extensions.grpc.scheduler import Assignments, FleetSnapshot, FlowState, Lane, schedule
 
 # a loaded machine is no failure
 UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -101,7 +101,7 @@ def usable(worker: Candidate) -> bool:
 @UNHURRIED
 @given(workers(), lanes())
 def test_promises(team: list[Candidate], waiting: list[Lane]) -> None:
-    plan = schedule(Snapshot(team, waiting))
+    plan = schedule(FleetSnapshot(team, waiting))
     by_id = {worker.id: worker for worker in team}
     lane_of = {id: one for one in waiting for id in one.ids}
     given_out = Counter(one.worker for one in plan.assignments)
@@ -130,29 +130,29 @@ def test_promises(team: list[Candidate], waiting: list[Lane]) -> None:
 @UNHURRIED
 @given(workers(), lanes())
 def test_the_same_snapshot_gives_the_same_plan(team: list[Candidate], waiting: list[Lane]) -> None:
-    assert schedule(Snapshot(team, waiting)) == schedule(Snapshot(team, waiting))
+    assert schedule(FleetSnapshot(team, waiting)) == schedule(FleetSnapshot(team, waiting))
 
 
 def team(count: int, **fields: Any) -> list[Candidate]:
     return [Candidate(**({"id": f"w{n}", "slots": 10, "free": 10} | fields)) for n in range(count)]
 
 
-def counts(plan: Plan) -> Counter[str]:
+def counts(plan: Assignments) -> Counter[str]:
     return Counter(one.worker for one in plan.assignments)
 
 
 def test_least_load_comes_first() -> None:
     busy, idle = Candidate("busy", slots=10, free=2), Candidate("idle", slots=10, free=9)
-    plan = schedule(Snapshot([busy, idle], [lane(7)]))
+    plan = schedule(FleetSnapshot([busy, idle], [lane(7)]))
     assert counts(plan) == {"idle": 7}
 
 
 def test_tasks_to_keep_ready_come_after_everybodys_slots() -> None:
     eager = Candidate("eager", slots=2, free=12, ahead=10)
     idle = Candidate("idle", slots=4, free=4)
-    plan = schedule(Snapshot([eager, idle], [lane(6)]))
+    plan = schedule(FleetSnapshot([eager, idle], [lane(6)]))
     assert counts(plan) == {"eager": 2, "idle": 4}
-    plan = schedule(Snapshot([eager, idle], [lane(20)]))
+    plan = schedule(FleetSnapshot([eager, idle], [lane(20)]))
     assert counts(plan) == {"eager": 12, "idle": 4}
 
 
@@ -161,7 +161,7 @@ def test_equals_take_turns_over_many_passes() -> None:
     for _ in range(12):
         for worker in equals:
             worker.turn = turns.get(worker.id, 0)
-        plan = schedule(Snapshot(equals, [lane(1)], turn))
+        plan = schedule(FleetSnapshot(equals, [lane(1)], turn))
         turn = plan.turn
         turns |= plan.turns
         total += counts(plan)
@@ -171,36 +171,36 @@ def test_equals_take_turns_over_many_passes() -> None:
 def test_high_priority_goes_to_fast_workers_and_normal_to_the_least_loaded() -> None:
     fast = Candidate("fast", slots=10, free=4, speed="fast")
     slow = Candidate("slow", slots=10, free=10, speed="thorough")
-    assert counts(schedule(Snapshot([slow, fast], [lane(3, priority=10)]))) == {"fast": 3}
-    assert counts(schedule(Snapshot([slow, fast], [lane(3, priority=5)]))) == {"slow": 3}
+    assert counts(schedule(FleetSnapshot([slow, fast], [lane(3, priority=10)]))) == {"fast": 3}
+    assert counts(schedule(FleetSnapshot([slow, fast], [lane(3, priority=5)]))) == {"slow": 3}
 
 
 def test_same_region_first_and_elsewhere_when_it_is_full() -> None:
     here, there = Candidate("here", slots=2, free=2, region="eu"), Candidate("there", slots=9, free=9)
-    plan = schedule(Snapshot([there, here], [lane(3, regions=["eu"] * 3)]))
+    plan = schedule(FleetSnapshot([there, here], [lane(3, regions=["eu"] * 3)]))
     assert counts(plan) == {"here": 2, "there": 1}
 
 
 def test_degraded_workers_come_last() -> None:
     ill = Candidate("ill", slots=9, free=9, health="degraded")
     well = Candidate("well", slots=9, free=1)
-    assert counts(schedule(Snapshot([ill, well], [lane(2)]))) == {"well": 1, "ill": 1}
+    assert counts(schedule(FleetSnapshot([ill, well], [lane(2)]))) == {"well": 1, "ill": 1}
 
 
 def test_specialists_stay_free_for_special_work() -> None:
     special = Candidate("special", slots=1, free=1, features=frozenset({"voice"}))
     plain = Candidate("plain", slots=1, free=1)
     common, voice = lane(1, task_type="a"), lane(1, task_type="b", requires={"features": ["voice"]})
-    plan = schedule(Snapshot([special, plain], [common, voice]))
+    plan = schedule(FleetSnapshot([special, plain], [common, voice]))
     assert dict(plan.assignments) == {common.ids[0]: "plain", voice.ids[0]: "special"}
 
 
 def served(flows: dict[str, float], passes: int, slots: int, key: str) -> Counter[str]:
     """Who was served how often when everybody always wants more."""
-    total, fairness = Counter[str](), Fairness()
+    total, fairness = Counter[str](), FlowState()
     for _ in range(passes):
         waiting = [lane(slots, weight=weight, **{key: name}) for name, weight in flows.items()]
-        plan = schedule(Snapshot(team(1, slots=slots, free=slots), waiting, fairness=fairness))
+        plan = schedule(FleetSnapshot(team(1, slots=slots, free=slots), waiting, fairness=fairness))
         fairness = plan.fairness
         names = {id: getattr(one, key) for one in waiting for id in one.ids}
         total += Counter(names[one.task] for one in plan.assignments)
@@ -219,28 +219,28 @@ def test_queues_share_evenly_however_small_a_pass() -> None:
 
 
 def test_who_was_away_comes_back_without_credit() -> None:
-    fairness = Fairness()
+    fairness = FlowState()
     for _ in range(500):
-        plan = schedule(Snapshot(team(1, slots=1, free=1), [lane(1, tenant="busy")], fairness=fairness))
+        plan = schedule(FleetSnapshot(team(1, slots=1, free=1), [lane(1, tenant="busy")], fairness=fairness))
         fairness = plan.fairness
     back = served_after(fairness)
     assert 4 <= back["away"] <= 6
 
 
-def served_after(fairness: Fairness) -> Counter[str]:
+def served_after(fairness: FlowState) -> Counter[str]:
     waiting = [lane(10, tenant="busy"), lane(10, tenant="away")]
-    plan = schedule(Snapshot(team(1), waiting, fairness=fairness))
+    plan = schedule(FleetSnapshot(team(1), waiting, fairness=fairness))
     names = {id: one.tenant or "" for one in waiting for id in one.ids}
     return Counter(names[one.task] for one in plan.assignments)
 
 
 def test_a_big_batch_does_not_starve_a_small_tenant() -> None:
     small = lane(3, tenant="small")
-    plan = schedule(Snapshot(team(1), [lane(10_000, tenant="batch"), small]))
+    plan = schedule(FleetSnapshot(team(1), [lane(10_000, tenant="batch"), small]))
     assert set(small.ids) <= {one.task for one in plan.assignments[:7]}
 
 
-def big_snapshot() -> Snapshot:
+def big_snapshot() -> FleetSnapshot:
     dice = random.Random(1)
     types = [f"t{n}" for n in range(20)]
     crew = [
@@ -267,7 +267,7 @@ def big_snapshot() -> Snapshot:
         )
         for _ in range(200)
     ]
-    return Snapshot(crew, waiting)
+    return FleetSnapshot(crew, waiting)
 
 
 @pytest.mark.serial

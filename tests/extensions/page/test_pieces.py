@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from shiftboss.extensions.admin.page.charts import Line, chart, clock, figure, round_up, spark
+from shiftboss.extensions.admin.page.charts import ChartLine, chart, clock, figure, round_up, spark
 from shiftboss.extensions.admin.page.forms import Form
 from shiftboss.extensions.admin.page.mount import built_in
 from shiftboss.extensions.admin.page.render import Renderer
@@ -160,16 +160,16 @@ def test_the_start_of_an_id_is_unique_among_those_shown() -> None:
 
 
 def test_a_chart_bears_gaps_nothing_and_a_single_point() -> None:
-    gap = chart([Line("a", [1.0, None, 3.0, 2.0])], ["w", "x", "y", "z"], title="t")
+    gap = chart([ChartLine("a", [1.0, None, 3.0, 2.0])], ["w", "x", "y", "z"], title="t")
     assert len(gap["lines"]) == 2, "a gap parts the line"
     assert gap["spots"][1]["tip"] == "x\na: –"
-    single = chart([Line("a", [None, 2.0])], ["x", "y"], title="t")
+    single = chart([ChartLine("a", [None, 2.0])], ["x", "y"], title="t")
     assert len(single["lines"][0]["points"].split()) == 2, "a single point is a stroke"
     (start, end) = (float(point.split(",")[0]) for point in single["lines"][0]["points"].split())
     assert (end - start, end) == (300, 600), "it is not cut at the edge"
-    none = chart([Line("a", [])], [], title="t")
+    none = chart([ChartLine("a", [])], [], title="t")
     assert (none["lines"], none["nothing"]) == ([], "No data in this period")
-    assert chart([Line("a", [0, 0])], ["x", "y"], title="t")["lines"] == []
+    assert chart([ChartLine("a", [0, 0])], ["x", "y"], title="t")["lines"] == []
     assert spark([], "t")["points"] == ""
 
 

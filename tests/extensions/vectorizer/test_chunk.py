@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shiftboss.extensions.vectorizer.chunk import CHUNKERS, chunker
-from shiftboss.extensions.vectorizer.model import Vectorizer
+from shiftboss.extensions.vectorizer.model import VectorizerSpec
 
 MARKDOWN = """Before any heading.
 
@@ -24,7 +24,7 @@ text of two
 
 
 def cut(text: str, **options: Any) -> list[str]:
-    return chunker(Vectorizer(id=1, name="x", **options))(text)
+    return chunker(VectorizerSpec(id=1, name="x", **options))(text)
 
 
 def test_separators_are_tried_in_order_and_short_pieces_are_joined() -> None:

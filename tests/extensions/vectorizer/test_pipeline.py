@@ -14,7 +14,7 @@ from shiftboss.db import Database
 from shiftboss.extensions.ai import AI
 from shiftboss.extensions.ai.errors import Unavailable
 from shiftboss.extensions.vectorizer import load, run
-from shiftboss.extensions.vectorizer.run import Run
+from shiftboss.extensions.vectorizer.run import VectorizerRun
 from shiftboss.extensions.vectorizer.search import search
 from shiftboss.extensions.vectorizer.worker import VectorizerWorker
 from shiftboss.model.errors import DatabaseUnavailable, Defer
@@ -314,7 +314,7 @@ async def test_the_provider_is_kept_busy_up_to_its_limit(db: Database, steered: 
     await blog(db, 1000)
     id = await make(db, batch_size=20, concurrency=5)
     steered.before = lambda _: asyncio.sleep(0.02)
-    await Run(db, steered, await db.vectorizers.get(id))()
+    await VectorizerRun(db, steered, await db.vectorizers.get(id))()
     assert steered.most_busy == 5
 
 
@@ -344,7 +344,7 @@ async def test_progress_is_reported_for_process_and_vectorizer(db: Database, ste
     id = await make(db)
     tracker = Tracker(db)
     await tracker.start()
-    await Run(db, steered, await db.vectorizers.get(id), tracker=tracker)()
+    await VectorizerRun(db, steered, await db.vectorizers.get(id), tracker=tracker)()
     await tracker.stop()
     row = await db.fetch_one("SELECT * FROM ai.vectorizer_worker_progress WHERE vectorizer_id = %s", [id])
     assert row
@@ -458,5 +458,5 @@ async def test_what_is_embedded_is_written_though_nothing_more_can_be_claimed(
     steered.before = wait
     monkeypatch.setattr(db.vectorizers, "claim", once)
     with pytest.raises(DatabaseUnavailable):
-        await Run(db, steered, await db.vectorizers.get(id))()
+        await VectorizerRun(db, steered, await db.vectorizers.get(id))()
     assert len(await chunks(db)) == 2

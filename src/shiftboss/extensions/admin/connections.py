@@ -13,7 +13,7 @@ MOST_ARRIVING = 500
 """Connections of one address whose requests have not arrived. Many processes may open only 1,024 files."""
 
 
-class Connection(H11Protocol):
+class LimitedConnection(H11Protocol):
     """Closes a connection whose request does not arrive in time, or that is one too many of its address."""
 
     _timer: asyncio.TimerHandle | None = None
@@ -34,7 +34,7 @@ class Connection(H11Protocol):
             self._timer.cancel()
 
     def _same_client(self, other: object) -> bool:
-        if not (isinstance(other, Connection) and other.client and self.client and other._arriving()):
+        if not (isinstance(other, LimitedConnection) and other.client and self.client and other._arriving()):
             return False
         return other.client[0] == self.client[0]
 

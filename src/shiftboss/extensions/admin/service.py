@@ -15,7 +15,7 @@ from shiftboss.db import Database
 from shiftboss.extensions.admin import problems
 from shiftboss.extensions.admin.api import routers
 from shiftboss.extensions.admin.backend import Backend
-from shiftboss.extensions.admin.connections import Connection
+from shiftboss.extensions.admin.connections import LimitedConnection
 from shiftboss.extensions.admin.middleware import Middleware
 from shiftboss.extensions.admin.page import manual
 from shiftboss.extensions.admin.page.mount import mount
@@ -88,7 +88,7 @@ def server_config(app: FastAPI, settings: Settings, host: str, port: int) -> uvi
         app,
         host=host,
         port=port,
-        http=Connection,
+        http=LimitedConnection,
         log_level="warning",
         access_log=False,
         timeout_graceful_shutdown=3,
@@ -121,7 +121,7 @@ class _Server(uvicorn.Server):
         yield
 
 
-class Web(Service):
+class AdminService(Service):
     """The admin service as a part of another process, in its event loop and without handling signals."""
 
     def __init__(self, db: Database, settings: Settings, host: str, port: int) -> None:

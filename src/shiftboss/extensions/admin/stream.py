@@ -59,7 +59,7 @@ class Subscription:
             return None
 
 
-class Client(Protocol):
+class Receiver(Protocol):
     def put(self, change: Change) -> None: ...
 
 
@@ -70,12 +70,12 @@ class Hub(Service):
         super().__init__()
         self._db = db
         self._url = listen_url or db.url
-        self._clients: set[Client] = set()
+        self._clients: set[Receiver] = set()
         self._notices: asyncio.Queue[Notice] = asyncio.Queue()
         self._last = 0
         self._channels = {channel: load(target) for channel, target in named("changes").items()}
 
-    def attach(self, client: Client) -> None:
+    def attach(self, client: Receiver) -> None:
         """Pass all changes to a client for as long as the hub runs."""
         self._clients.add(client)
 

@@ -6,7 +6,7 @@ import getpass
 from datetime import timedelta
 
 from shiftboss.app.up import Up
-from shiftboss.extensions.admin.service import Web
+from shiftboss.extensions.admin.service import AdminService
 from shiftboss.extensions.admin.settings import AdminSettings
 from shiftboss.lifecycle.ports import is_free
 from shiftboss.model.access import Principal, Role
@@ -24,7 +24,7 @@ async def start(up: Up) -> None:
     port = next((port for port in ports if port == 0 or is_free(chosen.host, port)), None)
     if port is None:
         raise UsageError(f"port {chosen.port} is already in use", hint="choose another one with --port")
-    web = Web(up.db, up.settings, chosen.host, port)
+    web = AdminService(up.db, up.settings, chosen.host, port)
     await up.enter(web)
 
     async def link() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from shiftboss.extensions.admin.page.site import Entry, Story, Visit
+from shiftboss.extensions.admin.page.site import Story, TimelineEntry, Visit
 from shiftboss.extensions.admin.page.words import line
 from shiftboss.extensions.ai.store import AIEngine
 from shiftboss.model.codec import shown
@@ -15,13 +15,13 @@ from shiftboss.model.codec import shown
 SHOWN = 100
 
 
-async def entries(visit: Visit, id: UUID) -> list[Entry]:
+async def entries(visit: Visit, id: UUID) -> list[TimelineEntry]:
     calls = await visit.admin.db.family(AIEngine).calls(task_id=id, limit=SHOWN)
     return [_entry(call if not visit.hides else call | {"prompt": None, "answer": None}) for call in calls]
 
 
-def _entry(call: dict[str, Any]) -> Entry:
-    return Entry(
+def _entry(call: dict[str, Any]) -> TimelineEntry:
+    return TimelineEntry(
         key=f"call {call['call_id']}",
         at=call["started_at"],
         until=_ended(call),

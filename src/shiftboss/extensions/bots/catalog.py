@@ -16,14 +16,14 @@ from shiftboss.model.errors import ConfigError
 log = get_logger(__name__)
 
 
-class Entry(BaseModel):
+class CatalogEntry(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     key: str = ""
     name: str = Field(min_length=1)
 
 
-class City(Entry):
+class City(CatalogEntry):
     country: str = Field(pattern="^[A-Z]{2}$")
     box: tuple[float, float, float, float]
     """South, west, north, east."""
@@ -41,7 +41,7 @@ class City(Entry):
         return south <= lat <= north and west <= lon <= east
 
 
-class Category(Entry):
+class Category(CatalogEntry):
     tags: dict[str, list[str]] = Field(min_length=1)
     description: str = Field(min_length=1)
 
@@ -49,7 +49,7 @@ class Category(Entry):
         return any(tags.get(key) in values for key, values in self.tags.items())
 
 
-EntryT = TypeVar("EntryT", bound=Entry)
+EntryT = TypeVar("EntryT", bound=CatalogEntry)
 
 
 class Book(Generic[EntryT]):

@@ -9,11 +9,11 @@ from typing import Any, Unpack
 from pydantic import Field
 
 from shiftboss.extensions.bots.catalog import City
-from shiftboss.extensions.bots.places import Places, Wanted, places_from_checkpoint
+from shiftboss.extensions.bots.places import PlaceFilter, Places, places_from_checkpoint
 from shiftboss.extensions.bots.registry import Limit, NoParams
 from shiftboss.extensions.bots.run import Run
 from shiftboss.extensions.bots.settings import BotsSettings
-from shiftboss.extensions.bots.web import Web, judged
+from shiftboss.extensions.bots.web import WebsiteChecks, judged
 
 Checks = dict[str, dict[str, str]]
 
@@ -32,11 +32,11 @@ class CheckParams(NoParams):
 
 
 async def check_places(
-    run: Run, params: CheckParams, **wanted: Unpack[Wanted]
+    run: Run, params: CheckParams, **wanted: Unpack[PlaceFilter]
 ) -> AsyncIterator[tuple[dict[str, Any], str]]:
     """Check the places of a run, store the results, and yield each place with its new status."""
     cities = run.catalog.cities
-    async with Web(BotsSettings.of(run.settings)) as web:
+    async with WebsiteChecks(BotsSettings.of(run.settings)) as web:
         async for place in places_from_checkpoint(run, params.limit, **wanted):
             checks = {
                 "coordinates": coordinates(cities.get(place["city"]), place["lat"], place["lon"]),
@@ -90,7 +90,7 @@ def opening_hours(text: str | None) -> dict[str, str]:
     return judged("ok") if rules and wrong is None else judged("bad", f"invalid: {wrong or text}"[:200])
 
 
-async def website(url: str | None, web: Web) -> dict[str, str]:
+async def website(url: str | None, web: WebsiteChecks) -> dict[str, str]:
     if not url:
         return judged("missing")
     return await web.look(url if "://" in url else f"https://{url}")

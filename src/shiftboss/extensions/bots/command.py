@@ -15,7 +15,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 from shiftboss.cli import main as shiftboss
 from shiftboss.db import Database, Row
 from shiftboss.extensions.bots.handlers import bot_handlers
-from shiftboss.extensions.bots.order import Bots, Order
+from shiftboss.extensions.bots.order import Bots, RunOrder
 from shiftboss.extensions.bots.run import Run
 from shiftboss.extensions.runs.store import Runs, run_id
 from shiftboss.lifecycle.signals import stop_on_signals
@@ -78,7 +78,7 @@ def _value(text: str) -> Any:
         return text
 
 
-async def _anonymous(db: Database, settings: Settings, order: Order) -> dict[str, int]:
+async def _anonymous(db: Database, settings: Settings, order: RunOrder) -> dict[str, int]:
     columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn()
     with Progress(*columns, transient=True) as bar:
         line = bar.add_task(order.bot.name, total=100)
@@ -90,7 +90,7 @@ async def _anonymous(db: Database, settings: Settings, order: Order) -> dict[str
         return await Run(order, db, settings, report).carry_out()
 
 
-async def _tracked(db: Database, settings: Settings, order: Order, given: Row) -> dict[str, int]:
+async def _tracked(db: Database, settings: Settings, order: RunOrder, given: Row) -> dict[str, int]:
     """Execute the run as a worker of the fleet, so that the run ends as failed if this process dies."""
     id: UUID = given["id"]
     source = _OneTask(db, await _pending(db, order, given))
@@ -113,7 +113,7 @@ async def _tracked(db: Database, settings: Settings, order: Order, given: Row) -
     return dict(run["counters"])
 
 
-async def _pending(db: Database, order: Order, run: Row) -> UUID:
+async def _pending(db: Database, order: RunOrder, run: Row) -> UUID:
     """Return the task of a pending run. Arguments may complete the run, but not contradict it."""
     id, params = run["id"], order.stored()
     for name, value in {"bot": order.bot.name, **order.where}.items():

@@ -37,7 +37,7 @@ class BadParams(UsageError):
 
 
 @dataclass(frozen=True)
-class Order:
+class RunOrder:
     """What a run does. Without a city or category, it covers all of the catalog."""
 
     bot: Bot
@@ -85,7 +85,7 @@ class Bots:
         city: str | None = None,
         category: str | None = None,
         params: dict[str, Any] | None = None,
-    ) -> Order:
+    ) -> RunOrder:
         """Return the validated order. Raises `UnknownKey` or `BadParams`; empty keys mean none."""
         chosen = _find("bot", bot, self.by_name)
         if chosen is None:
@@ -94,7 +94,7 @@ class Bots:
             valid = chosen.params.model_validate(params or {})
         except ValidationError as error:
             raise BadParams(chosen.name, error) from None
-        return Order(
+        return RunOrder(
             chosen,
             valid,
             self.catalog,

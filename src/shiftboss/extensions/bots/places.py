@@ -16,7 +16,7 @@ from shiftboss.extensions.bots.run import Run
 BATCH = 100
 
 
-class Wanted(TypedDict, total=False):
+class PlaceFilter(TypedDict, total=False):
     """Selects places; all are optional."""
 
     city: str | None
@@ -26,7 +26,7 @@ class Wanted(TypedDict, total=False):
     unclassified: bool
 
 
-class Page(Wanted, total=False):
+class PlacePage(PlaceFilter, total=False):
     """Places in order of id, after the id `after`."""
 
     after: UUID | None
@@ -58,11 +58,11 @@ class Places(Family):
         )
         return row["was"] if row else None
 
-    async def list_places(self, **page: Unpack[Page]) -> list[Row]:
+    async def list_places(self, **page: Unpack[PlacePage]) -> list[Row]:
         """Return 100 places, or `limit`."""
         return await self._db.fetch(f"SELECT * FROM shiftboss.list_places({_named(page)})", page)  # noqa: S608
 
-    async def count_places(self, **wanted: Unpack[Wanted]) -> int:
+    async def count_places(self, **wanted: Unpack[PlaceFilter]) -> int:
         return await self._db.value(int, f"SELECT shiftboss.count_places({_named(wanted)})", wanted)
 
 
@@ -71,7 +71,7 @@ def _named(arguments: Iterable[str]) -> str:
 
 
 async def places_from_checkpoint(
-    run: Run, limit: int, **wanted: Unpack[Wanted]
+    run: Run, limit: int, **wanted: Unpack[PlaceFilter]
 ) -> AsyncIterator[dict[str, Any]]:
     """Yield places of the run in order of id, after its checkpoint, and report a step after each."""
     places = run.db.family(Places)

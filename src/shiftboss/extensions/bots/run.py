@@ -11,7 +11,7 @@ from uuid import UUID
 
 from shiftboss.db import Database
 from shiftboss.extensions.bots.catalog import Category, City
-from shiftboss.extensions.bots.order import Order
+from shiftboss.extensions.bots.order import RunOrder
 from shiftboss.extensions.bots.registry import NoParams
 from shiftboss.log import get_logger
 from shiftboss.model.errors import ShiftbossError
@@ -34,7 +34,7 @@ class Run:
 
     def __init__(
         self,
-        order: Order,
+        order: RunOrder,
         db: Database,
         settings: Settings,
         report: Report,

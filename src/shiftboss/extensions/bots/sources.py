@@ -32,7 +32,7 @@ class SourceTrouble(ShiftbossError):
 
 
 @dataclass(frozen=True)
-class Source:
+class PlaceSource:
     """A source. If `given` by the run, private hosts and files outside `bots.source_dir` are refused."""
 
     location: str
@@ -128,11 +128,11 @@ class Source:
         return list(sightings(features, city, categories))
 
 
-def chosen(given: str | None, settings: BotsSettings) -> Source:
+def chosen(given: str | None, settings: BotsSettings) -> PlaceSource:
     """Return the source given by the run, or else the one from the settings."""
     if given is None:
-        return Source(settings.source, False, settings)
-    return Source(given.strip(), True, settings)
+        return PlaceSource(settings.source, False, settings)
+    return PlaceSource(given.strip(), True, settings)
 
 
 def _below(folder: Path | None, name: str) -> str:

@@ -32,7 +32,7 @@ class _Host:
     robots: RobotFileParser | None = None
 
 
-class Web:
+class WebsiteChecks:
     """Checks the websites of one run."""
 
     def __init__(self, settings: BotsSettings) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from shiftboss.db import Database, Row
-from shiftboss.extensions.chaos.plan import Plan
+from shiftboss.extensions.chaos.plan import ChaosPlan
 
 SHOWN = 5
 _MISSING = """
@@ -24,7 +24,7 @@ WHERE t.task_type = 'chaos.streaming' AND t.status = 'Complete' GROUP BY t.id, t
 
 
 @dataclass
-class Finding:
+class PromiseFinding:
     """A guarantee and its violations."""
 
     promise: str
@@ -42,7 +42,9 @@ def _text(name: str) -> str:
     return (Path(__file__).parent / name).read_text()
 
 
-async def check(db: Database, plan: Plan, batches: int, folded: set[Any]) -> AsyncIterator[Finding]:
+async def check(
+    db: Database, plan: ChaosPlan, batches: int, folded: set[Any]
+) -> AsyncIterator[PromiseFinding]:
     """Check all guarantees and yield a finding for each."""
     async with db.connection() as conn:
         await conn.execute(_text("prepare.sql"))
@@ -52,11 +54,11 @@ async def check(db: Database, plan: Plan, batches: int, folded: set[Any]) -> Asy
     yield _finding("a stream has every part once and in order", [row async for row in _streams(db)])
 
 
-def _finding(promise: str, rows: list[Row]) -> Finding:
-    return Finding(promise, len(rows), rows[:SHOWN])
+def _finding(promise: str, rows: list[Row]) -> PromiseFinding:
+    return PromiseFinding(promise, len(rows), rows[:SHOWN])
 
 
-async def _lost(db: Database, plan: Plan, batches: int, folded: set[Any]) -> list[Row]:
+async def _lost(db: Database, plan: ChaosPlan, batches: int, folded: set[Any]) -> list[Row]:
     lost: list[Row] = []
     for number in range(batches):
         ids = [task.id for task in plan.batch(number) if task.id not in folded]

@@ -15,7 +15,7 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from shiftboss.extensions.chaos.places import Place
+    from shiftboss.extensions.chaos.places import ChaosDatabase
     from shiftboss.extensions.chaos.runner import Options
 
 app = typer.Typer(add_completion=False)
@@ -46,7 +46,7 @@ def chaos(
     Example: shiftboss chaos --seed 7 --minutes 10 --report chaos.json
     """
     from shiftboss.extension import missing
-    from shiftboss.extensions.chaos.places import Embedded, Place
+    from shiftboss.extensions.chaos.places import ChaosDatabase, EmbeddedDatabase
     from shiftboss.extensions.chaos.plan import NAMES
     from shiftboss.extensions.chaos.report import text
     from shiftboss.extensions.chaos.runner import Options
@@ -71,7 +71,7 @@ def chaos(
         keep=keep,
     )
     try:
-        make = Embedded if database_url is None else lambda _: Place(database_url)
+        make = EmbeddedDatabase if database_url is None else lambda _: ChaosDatabase(database_url)
         done = asyncio.run(carry_out(make, options))
     except asyncio.CancelledError:
         raise typer.Exit(128 + signal.SIGTERM) from None
@@ -83,15 +83,15 @@ def chaos(
     return None
 
 
-async def carry_out(make: Callable[[Path], Place], options: Options) -> dict[str, Any]:
+async def carry_out(make: Callable[[Path], ChaosDatabase], options: Options) -> dict[str, Any]:
     """Run and return the report. SIGTERM ends the run early and cleans up."""
-    from shiftboss.extensions.chaos.runner import Run
+    from shiftboss.extensions.chaos.runner import ChaosRun
 
     task = asyncio.current_task()
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     tell(f"seed {options.seed}")
-    return await Run(make, options, tell).run()
+    return await ChaosRun(make, options, tell).run()
 
 
 async def _clean(url: str | None) -> None:

@@ -19,8 +19,8 @@ import psutil
 import psycopg
 
 from shiftboss.db import Database
-from shiftboss.extensions.chaos.fleet import Fleet
-from shiftboss.extensions.chaos.places import SESSIONS, Place
+from shiftboss.extensions.chaos.fleet import ChaosFleet
+from shiftboss.extensions.chaos.places import SESSIONS, ChaosDatabase
 from shiftboss.extensions.chaos.plan import Fault
 from shiftboss.extensions.chaos.proxy import Proxy
 from shiftboss.extensions.chaos.tasks import QUEUE
@@ -53,8 +53,8 @@ WHERE t.status = ANY (%(statuses)s) ORDER BY md5(t.id::text || %(chance)s) LIMIT
 class Faults:
     """Injects faults. A fault without a victim is counted as missed."""
 
-    place: Place
-    fleet: Fleet
+    place: ChaosDatabase
+    fleet: ChaosFleet
     db: Database
     line: Proxy
     grpc: list[Proxy]

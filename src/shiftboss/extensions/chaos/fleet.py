@@ -52,7 +52,7 @@ SETTINGS = {
 
 
 @dataclass
-class Member:
+class FleetProcess:
     """One process that the runner keeps running."""
 
     role: str
@@ -63,13 +63,13 @@ class Member:
 
 
 @dataclass
-class Fleet:
+class ChaosFleet:
     """Starts, counts, kills and stops members. It affects only its own processes and their descendants."""
 
     place: Path
     environment: dict[str, str]
     version: int = 1
-    members: list[Member] = field(default_factory=list)
+    members: list[FleetProcess] = field(default_factory=list)
     ends: Counter[str] = field(default_factory=Counter)
     _keeping: list[asyncio.Task[None]] = field(default_factory=list)
     _hit: set[int] = field(default_factory=set)
@@ -77,7 +77,7 @@ class Fleet:
 
     def add(self, role: str, number: int, *words: str, data: Path | None = None) -> None:
         name = f"chaos-{role}-{number}"
-        self.members.append(Member(role, name, list(words), data or self.place / name))
+        self.members.append(FleetProcess(role, name, list(words), data or self.place / name))
 
     def start(self) -> None:
         self._keeping = [asyncio.create_task(self._keep(member)) for member in self.members]
@@ -89,7 +89,7 @@ class Fleet:
         await asyncio.gather(*map(self._end, self.members))
         await asyncio.gather(*self._keeping)
 
-    async def _keep(self, member: Member) -> None:
+    async def _keep(self, member: FleetProcess) -> None:
         while not self._stopping:
             with (self.place / f"{member.name}.log").open("ab") as log:
                 member.process = await asyncio.create_subprocess_exec(
@@ -102,13 +102,13 @@ class Fleet:
             if not self._stopping:
                 await asyncio.sleep(0.2)
 
-    def _count(self, member: Member, pid: int, code: int) -> None:
+    def _count(self, member: FleetProcess, pid: int, code: int) -> None:
         """Count an exit, separating processes that a fault ended from those that exited by themselves."""
         how = "hit" if pid in self._hit or self._stopping else f"ended by itself with {code}"
         self.ends[f"{member.role}: {how}"] += 1
         self._hit.discard(pid)
 
-    def _environment(self, member: Member) -> dict[str, str]:
+    def _environment(self, member: FleetProcess) -> dict[str, str]:
         member.data.mkdir(parents=True, exist_ok=True)
         own = {f"SHIFTBOSS_{key}": value for key, value in SETTINGS.items()}
         own |= {"SHIFTBOSS_DATA_DIR": str(member.data), VERSION: str(self.version)}
@@ -146,7 +146,7 @@ class Fleet:
                 await self._end(member)
                 await asyncio.sleep(ROLL_SECONDS)
 
-    async def _end(self, member: Member) -> None:
+    async def _end(self, member: FleetProcess) -> None:
         """Stop the process of a member, or kill it with its children if it does not stop in time."""
         process = member.process
         if process is None or process.returncode is not None:
@@ -166,7 +166,7 @@ class Fleet:
 
 
 def build(
-    fleet: Fleet, counts: dict[str, int], coordinators: Sequence[tuple[int, int]], disk: Path | None
+    fleet: ChaosFleet, counts: dict[str, int], coordinators: Sequence[tuple[int, int]], disk: Path | None
 ) -> None:
     """Add the members. `coordinators` contains the port of each coordinator and of its proxy."""
     feeds = [word for _, proxied in coordinators for word in ("--coordinator", f"127.0.0.1:{proxied}")]
@@ -187,7 +187,7 @@ def build(
             fleet.add(role, n, *words, *own, "--log-level", "warning", data=spool)
 
 
-def _trees(members: Sequence[Member]) -> list[psutil.Process]:
+def _trees(members: Sequence[FleetProcess]) -> list[psutil.Process]:
     """Return the processes of these members and all their descendants."""
     found = [process for member in members for process in _living(member)]
     return found + [child for process in found for child in _children(process, recursive=True)]
@@ -199,7 +199,7 @@ def _each(processes: Sequence[psutil.Process], act: Callable[[psutil.Process], N
             act(process)
 
 
-def _living(member: Member) -> list[psutil.Process]:
+def _living(member: FleetProcess) -> list[psutil.Process]:
     if member.process is None or member.process.returncode is not None:
         return []
     with suppress(psutil.Error):

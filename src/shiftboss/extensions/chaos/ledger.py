@@ -23,7 +23,7 @@ _PAUSE = 0.2  # seconds between two tries while the server is unreachable
 Entry = tuple[UUID, UUID, int, str]
 
 
-class Ledger:
+class EffectLedger:
     """Writes the entries of one event loop in batches. A write returns when its entry is stored."""
 
     def __init__(self) -> None:

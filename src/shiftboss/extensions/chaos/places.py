@@ -19,7 +19,7 @@ from shiftboss.db.embedded import EmbeddedServer
 SESSIONS = "shiftboss-chaos"
 
 
-class Place:
+class ChaosDatabase:
     """A given database. No faults are injected into its server."""
 
     owned = False
@@ -46,7 +46,7 @@ class Place:
         raise NotImplementedError
 
 
-class Embedded(Place):
+class EmbeddedDatabase(ChaosDatabase):
     """An embedded server in its own directory. Its keeper restarts it."""
 
     owned = True

@@ -46,7 +46,7 @@ class Fault:
 
 
 @dataclass(frozen=True)
-class Event:
+class PlannedEvent:
     """An event for the waiting tasks of a batch, which get two of them."""
 
     id: UUID
@@ -54,7 +54,7 @@ class Event:
     payload: int
 
 
-class Plan:
+class ChaosPlan:
     """The batches of tasks by number, and the faults in order."""
 
     def __init__(self, seed: str, size: int = 500, quick: float = 0.9, every: float = 3.0) -> None:
@@ -77,9 +77,9 @@ class Plan:
     def key(self, number: int) -> str:
         return f"chaos:{self.seed}:{number}"
 
-    def events(self, number: int) -> list[Event]:
+    def events(self, number: int) -> list[PlannedEvent]:
         """What the waiting tasks of a batch wait for."""
-        return [Event(self._id(number, self.size + n), self.key(number), n) for n in (1, 2)]
+        return [PlannedEvent(self._id(number, self.size + n), self.key(number), n) for n in (1, 2)]
 
     def batch(self, number: int) -> list[NewTask]:
         """The tasks of one batch."""

@@ -13,7 +13,7 @@ Where = Callable[[], tuple[str, int]]
 _CHUNK = 65536
 
 
-class Line:
+class ProxiedLine:
     """One connection through the proxy."""
 
     def __init__(self, client: asyncio.StreamWriter, server: asyncio.StreamWriter) -> None:
@@ -39,7 +39,7 @@ class Proxy:
 
     def __init__(self, where: Where) -> None:
         self._where = where
-        self.lines: list[Line] = []
+        self.lines: list[ProxiedLine] = []
         self.refusing = False
         self._serving: set[asyncio.Task[None]] = set()
 
@@ -54,18 +54,18 @@ class Proxy:
             line.cut()
         await asyncio.gather(*self._serving, return_exceptions=True)
 
-    def some(self, share: float) -> list[Line]:
+    def some(self, share: float) -> list[ProxiedLine]:
         """Return a share of the open connections, oldest first and at least one."""
         return self.lines[: max(1, round(len(self.lines) * share))]
 
-    async def stall(self, lines: list[Line], seconds: float) -> None:
+    async def stall(self, lines: list[ProxiedLine], seconds: float) -> None:
         for line in lines:
             line.flows.clear()
         await asyncio.sleep(seconds)
         for line in lines:
             line.flows.set()
 
-    async def half_close(self, lines: list[Line], towards_server: bool, seconds: float) -> None:
+    async def half_close(self, lines: list[ProxiedLine], towards_server: bool, seconds: float) -> None:
         for line in lines:
             line.half_close(towards_server)
         await asyncio.sleep(seconds)
@@ -95,7 +95,7 @@ class Proxy:
         except OSError:
             _reset(writer)
             return
-        line = Line(writer, requests)
+        line = ProxiedLine(writer, requests)
         self.lines.append(line)
         try:
             pumps = _pump(line, reader, requests), _pump(line, answers, writer)
@@ -119,7 +119,7 @@ def _reset(writer: asyncio.StreamWriter) -> None:
     writer.transport.abort()
 
 
-async def _pump(line: Line, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+async def _pump(line: ProxiedLine, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
     try:
         while data := await source.read(_CHUNK):
             await line.flows.wait()

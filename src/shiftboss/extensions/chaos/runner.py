@@ -20,12 +20,12 @@ from uuid import UUID
 from shiftboss.db import Database
 from shiftboss.db.migrate import is_current, migrate
 from shiftboss.extensions.chaos import ledger
-from shiftboss.extensions.chaos.checks import Finding, check
+from shiftboss.extensions.chaos.checks import PromiseFinding, check
 from shiftboss.extensions.chaos.cleaning import clean, install, require_alone
 from shiftboss.extensions.chaos.faults import Faults, patiently, remove_disk, small_disk
-from shiftboss.extensions.chaos.fleet import Fleet, build
-from shiftboss.extensions.chaos.places import SESSIONS, Place, address, through
-from shiftboss.extensions.chaos.plan import Event, Plan
+from shiftboss.extensions.chaos.fleet import ChaosFleet, build
+from shiftboss.extensions.chaos.places import SESSIONS, ChaosDatabase, address, through
+from shiftboss.extensions.chaos.plan import ChaosPlan, PlannedEvent
 from shiftboss.extensions.chaos.proxy import Proxy
 from shiftboss.extensions.chaos.report import figures
 from shiftboss.extensions.chaos.tasks import QUEUE
@@ -64,10 +64,10 @@ class Options:
 
 
 @dataclass
-class Run:
+class ChaosRun:
     """The state of a run."""
 
-    make: Callable[[Path], Place]
+    make: Callable[[Path], ChaosDatabase]
     """Creates the database of the fleet, with its files in the given directory."""
     options: Options
     tell: Tell
@@ -76,14 +76,14 @@ class Run:
     folded: set[UUID] = field(default_factory=set)
     began: float = 0.0
     _sending: set[asyncio.Task[None]] = field(default_factory=set)
-    place: Place = field(init=False)
+    place: ChaosDatabase = field(init=False)
     db: Database = field(init=False)
     """The runner's own connection, which no fault affects."""
     faults: Faults = field(init=False)
 
     def __post_init__(self) -> None:
         options = self.options
-        self.plan = Plan(options.seed, options.batch, options.quick, options.fault_seconds)
+        self.plan = ChaosPlan(options.seed, options.batch, options.quick, options.fault_seconds)
 
     async def run(self) -> dict[str, Any]:
         """Run and return the report."""
@@ -121,7 +121,7 @@ class Run:
         await install(self.db)
         await self.db.tasks.set_limit("task_type", "chaos.limited", max_running=6, max_per_key=1)
 
-    async def _fleet(self, parts: AsyncExitStack, work: Path, line: Proxy, env: dict[str, str]) -> Fleet:
+    async def _fleet(self, parts: AsyncExitStack, work: Path, line: Proxy, env: dict[str, str]) -> ChaosFleet:
         counts = self.options.fleet
         ports = [_free_port() for _ in range(counts["coordinator"])]
         proxies = [Proxy(partial(_local, port)) for port in ports]
@@ -130,7 +130,7 @@ class Run:
         disk = None if "disk" in self.options.without else small_disk(work / "disk")
         if disk is not None:
             parts.callback(remove_disk, disk)
-        fleet = Fleet(work, env)
+        fleet = ChaosFleet(work, env)
         build(fleet, counts, [(port, proxy.port) for port, proxy in zip(ports, proxies, strict=True)], disk)
         parts.push_async_callback(fleet.stop)
         fleet.start()
@@ -211,7 +211,7 @@ class Run:
     async def _there(self, db: Database, id: UUID | None) -> bool:
         return bool(await patiently(lambda: db.fetch("SELECT FROM public.tasks WHERE id = %s", [id])))
 
-    async def _send_twice(self, events: list[Event]) -> None:
+    async def _send_twice(self, events: list[PlannedEvent]) -> None:
         """Send the events in order, each twice with the same ID. The second one must have no effect."""
         send = self.db.steps.send_event
         for event in [event for event in events for _ in range(2)]:
@@ -240,7 +240,9 @@ class Run:
             await asyncio.sleep(0.2)
         return True
 
-    async def _report(self, fleet: Fleet, findings: list[Finding], settled: bool) -> dict[str, Any]:
+    async def _report(
+        self, fleet: ChaosFleet, findings: list[PromiseFinding], settled: bool
+    ) -> dict[str, Any]:
         return {
             "clean": settled and not any(finding.broken for finding in findings),
             "seed": self.options.seed,

@@ -9,7 +9,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from shiftboss import App, Context, GiveUp, SyncContext
-from shiftboss.extensions.chaos.ledger import Ledger, write
+from shiftboss.extensions.chaos.ledger import EffectLedger, write
 from shiftboss.worker.options import Terms
 
 QUEUE = "chaos"
@@ -19,7 +19,7 @@ MOST_ATTEMPTS = 200
 
 app = App("chaos")
 _version = int(os.environ.get(VERSION, "1"))
-_ledgers: WeakKeyDictionary[asyncio.AbstractEventLoop, Ledger] = WeakKeyDictionary()
+_ledgers: WeakKeyDictionary[asyncio.AbstractEventLoop, EffectLedger] = WeakKeyDictionary()
 _terms: Terms = {"queue": QUEUE, "max_attempts": MOST_ATTEMPTS}
 _durable: Terms = {**_terms, "version": _version, "compatible": [*range(1, _version)]}
 
@@ -28,7 +28,7 @@ Result = dict[str, Any]
 
 async def note(ctx: Context, what: str = "run") -> int:
     """Write to the ledger and return the lease, which handlers and steps return as their result."""
-    ledger = _ledgers.setdefault(asyncio.get_running_loop(), Ledger())
+    ledger = _ledgers.setdefault(asyncio.get_running_loop(), EffectLedger())
     await ledger.write(ctx.id, ctx.task.lease, what)
     return ctx.task.lease
 

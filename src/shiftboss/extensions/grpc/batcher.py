@@ -13,7 +13,7 @@ Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
 
-class Batcher(Generic[Item, Answer]):
+class GroupCommit(Generic[Item, Answer]):
     """Collects items while `work` processes the previous batch. `work` returns one answer per item, in order.
 
     A batch that fails is processed again item by item, so that an invalid item does not affect the others.

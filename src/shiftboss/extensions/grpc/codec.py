@@ -13,7 +13,7 @@ import orjson
 
 from shiftboss.extensions.grpc.proto import fleet_pb2 as pb
 from shiftboss.extensions.grpc.refusals import invalid
-from shiftboss.extensions.grpc.store import Ended
+from shiftboss.extensions.grpc.store import EndedAttempt
 from shiftboss.model.arguments import compiled
 from shiftboss.model.codec import is_sealed
 from shiftboss.model.errors import UsageError
@@ -189,16 +189,18 @@ def _line(text: str) -> str:
     return plain(text)[: MAX_SEALED_LINE if is_sealed(text) else MAX_LINE]
 
 
-def ended(worker_id: str, completions: Iterable[pb.Completion], known: Mapping[int, str]) -> list[Ended]:
+def ended(
+    worker_id: str, completions: Iterable[pb.Completion], known: Mapping[int, str]
+) -> list[EndedAttempt]:
     """Return validated reports, one per attempt. `known` are the tasks of the worker by their leases."""
-    found: dict[tuple[str, int], Ended] = {}
+    found: dict[tuple[str, int], EndedAttempt] = {}
     for one in completions:
         id, lease = one.held.task_id, one.held.lease
         if known.get(lease) != id:
             id = str(uuid(id, "task_id"))
         seconds = number(one.seconds, "seconds", 0, 1e9)
         kind, text, delay, final = _outcome(one)
-        found[id, lease] = Ended(worker_id, id, lease, kind, text, seconds, delay, final)
+        found[id, lease] = EndedAttempt(worker_id, id, lease, kind, text, seconds, delay, final)
     return list(found.values())
 
 

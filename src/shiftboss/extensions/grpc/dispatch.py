@@ -16,7 +16,7 @@ from shiftboss.db.listen import listen
 from shiftboss.extensions.grpc import codec
 from shiftboss.extensions.grpc.proto import fleet_pb2 as pb
 from shiftboss.extensions.grpc.registry import Registry
-from shiftboss.extensions.grpc.scheduler import Fairness, Lane, Plan, Snapshot, schedule
+from shiftboss.extensions.grpc.scheduler import Assignments, FleetSnapshot, FlowState, Lane, schedule
 from shiftboss.extensions.grpc.session import Held, Session
 from shiftboss.extensions.grpc.settings import CoordinatorSettings
 from shiftboss.extensions.grpc.store import Fleet
@@ -55,7 +55,7 @@ class Dispatcher(Service):
         self._marks = Marks()
         self._turn = 0
         self._announced = 0.0
-        self._fairness = Fairness()
+        self._fairness = FlowState()
 
     def wake(self) -> None:
         self._wake.set()
@@ -183,16 +183,16 @@ class Dispatcher(Service):
             lanes.append(Lane(**row))
         return lanes
 
-    def _decide(self, lanes: list[Lane]) -> Plan:
+    def _decide(self, lanes: list[Lane]) -> Assignments:
         workers = [session.candidate() for session in self._registry.connected()]
-        plan = schedule(Snapshot(workers, lanes, self._turn, self._fairness))
+        plan = schedule(FleetSnapshot(workers, lanes, self._turn, self._fairness))
         self._turn, self._fairness = plan.turn, plan.fairness
         for worker_id, turn in plan.turns.items():
             if (session := self._registry.get(worker_id)) is not None:
                 session.profile.turn = turn
         return plan
 
-    async def _assign(self, plan: Plan) -> list[pb.Assignment]:
+    async def _assign(self, plan: Assignments) -> list[pb.Assignment]:
         if not plan.assignments:
             return []
         ids = [one.task for one in plan.assignments]
@@ -214,7 +214,7 @@ class Dispatcher(Service):
         """Store that this coordinator is alive, its timings, and the reasons that `why` shows."""
         lanes = await self._waiting(1)
         workers = [session.candidate() for session in self._registry.connected()]
-        plan = schedule(Snapshot(workers, lanes, self._turn, self._fairness))
+        plan = schedule(FleetSnapshot(workers, lanes, self._turn, self._fairness))
         reasons = {lane: (why.reason, why.detail) for lane, why in plan.reasons.items()}
         await self._db.family(Fleet).announce_coordinator(self._name, len(workers), self._figures(), reasons)
 

@@ -15,7 +15,7 @@ from shiftboss.extension import load, named
 from shiftboss.extensions.grpc import codec
 from shiftboss.extensions.grpc.proto import fleet_pb2 as pb
 from shiftboss.extensions.grpc.proto import fleet_pb2_grpc
-from shiftboss.extensions.grpc.refusals import Context, Refused, answering, invalid
+from shiftboss.extensions.grpc.refusals import CallRefused, Context, answering, invalid
 from shiftboss.extensions.grpc.registry import Registry
 from shiftboss.extensions.grpc.session import Held, Session
 from shiftboss.extensions.grpc.store import Fleet
@@ -78,7 +78,7 @@ class DurableCalls(fleet_pb2_grpc.FleetServicer):
         await self._registry.session(request.worker_id, request.session)
         target = named("asked").get(request.what)
         if target is None:
-            raise Refused(grpc.StatusCode.UNIMPLEMENTED, f"no extension handles {request.what[:50]!r}")
+            raise CallRefused(grpc.StatusCode.UNIMPLEMENTED, f"no extension handles {request.what[:50]!r}")
         arguments = codec.json_object(request.arguments_json, "arguments_json")
         try:
             answer: Any = await load(target)(self._db, arguments)
@@ -93,7 +93,7 @@ class DurableCalls(fleet_pb2_grpc.FleetServicer):
             return
         foreign = await self._db.family(Fleet).foreign_leases(session.worker_id, unsure)
         if foreign:
-            raise Refused(
+            raise CallRefused(
                 grpc.StatusCode.PERMISSION_DENIED,
                 f"task {foreign[0]} is not held by worker {session.worker_id!r}; nothing was changed",
             )

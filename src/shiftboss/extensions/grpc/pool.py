@@ -78,7 +78,7 @@ class Candidate:
         return all(set(wanted) <= self.versions.get(task_type, frozenset()) for task_type, wanted in begun)
 
 
-class Pool:
+class CandidatePool:
     """The candidates and their state during one pass."""
 
     def __init__(self, workers: Sequence[Candidate]) -> None:

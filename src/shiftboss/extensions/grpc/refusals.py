@@ -25,7 +25,7 @@ MALFORMED = object()
 """Represents a message that could not be decoded."""
 
 
-class Refused(Exception):
+class CallRefused(Exception):
     """Ends a call with this status."""
 
     trailer: tuple[tuple[str, str], ...] = ()
@@ -36,7 +36,7 @@ class Refused(Exception):
         self.message = message
 
 
-class TooFast(Refused):
+class TooFast(CallRefused):
     """The call is valid but must be repeated later."""
 
     trailer: tuple[tuple[str, str], ...] = ((PUSHBACK, "1000"),)
@@ -45,15 +45,15 @@ class TooFast(Refused):
         super().__init__(grpc.StatusCode.RESOURCE_EXHAUSTED, message)
 
 
-def must_wait_for(locked: TasksLocked) -> Refused:
+def must_wait_for(locked: TasksLocked) -> CallRefused:
     """Return the error for locked tasks. A client that ignores LOCKED safely repeats the whole batch."""
     refused = TooFast(locked.message)
     refused.trailer = (*TooFast.trailer, (LOCKED, ",".join(map(str, locked.ids))))
     return refused
 
 
-def invalid(message: str) -> Refused:
-    return Refused(grpc.StatusCode.INVALID_ARGUMENT, message)
+def invalid(message: str) -> CallRefused:
+    return CallRefused(grpc.StatusCode.INVALID_ARGUMENT, message)
 
 
 def lenient(parse: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
@@ -74,21 +74,21 @@ def readable(message: Any) -> Any:
     return message
 
 
-def unknown_worker(worker_id: str) -> Refused:
-    return Refused(
+def unknown_worker(worker_id: str) -> CallRefused:
+    return CallRefused(
         grpc.StatusCode.NOT_FOUND, f"worker {worker_id!r} is not registered; call RegisterWorker first"
     )
 
 
-def wrong_session(worker_id: str) -> Refused:
-    return Refused(
+def wrong_session(worker_id: str) -> CallRefused:
+    return CallRefused(
         grpc.StatusCode.UNAUTHENTICATED,
         f"the session of worker {worker_id!r} was replaced; call RegisterWorker again",
     )
 
 
 def _status(error: Exception) -> tuple[grpc.StatusCode, str]:
-    if isinstance(error, Refused):
+    if isinstance(error, CallRefused):
         return error.code, error.message
     if isinstance(error, DatabaseUnavailable):
         return grpc.StatusCode.UNAVAILABLE, "the database is unreachable; try again"
@@ -109,7 +109,7 @@ def answering(handler: Handler) -> Handler:
                 raise
             told = must_wait_for(error) if isinstance(error, TasksLocked) else error
             code, message = _status(told)
-            trailer = told.trailer if isinstance(told, Refused) else ()
+            trailer = told.trailer if isinstance(told, CallRefused) else ()
             if code is grpc.StatusCode.INTERNAL:
                 log.exception("call failed", call=handler.__name__)
         return await context.abort(code, message, trailer)

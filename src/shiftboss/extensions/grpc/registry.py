@@ -9,7 +9,7 @@ from datetime import timedelta
 import grpc
 
 from shiftboss.db import Database
-from shiftboss.extensions.grpc.refusals import Refused, TooFast, unknown_worker, wrong_session
+from shiftboss.extensions.grpc.refusals import CallRefused, TooFast, unknown_worker, wrong_session
 from shiftboss.extensions.grpc.session import Rate, Session, hashed, profile_of
 from shiftboss.extensions.grpc.settings import CoordinatorSettings
 from shiftboss.extensions.grpc.store import Fleet
@@ -46,7 +46,7 @@ class Registry:
             timedelta(seconds=self._settings.heartbeat_seconds * 2.5),
         )
         if done.taken:
-            raise Refused(
+            raise CallRefused(
                 grpc.StatusCode.ALREADY_EXISTS,
                 f"another worker {member.id!r} is connected; use another ID, or stop the other worker",
             )

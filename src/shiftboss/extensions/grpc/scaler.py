@@ -33,7 +33,7 @@ OURS = {"queues", "requires", "minAgeSeconds", "tasksPerWorker", "countRunning"}
 
 
 @dataclass(frozen=True)
-class Wanted:
+class Trigger:
     """The parameters of one trigger."""
 
     queues: list[str] | None
@@ -84,7 +84,7 @@ class Scaler(externalscaler_pb2_grpc.ExternalScalerServicer):
         return ready + running if wanted.running else ready
 
 
-async def _parsed(request: pb.ScaledObjectRef, context: Context) -> Wanted:
+async def _parsed(request: pb.ScaledObjectRef, context: Context) -> Trigger:
     try:
         return parse(dict(request.scalerMetadata))
     except ValueError as error:
@@ -92,12 +92,12 @@ async def _parsed(request: pb.ScaledObjectRef, context: Context) -> Wanted:
         raise
 
 
-def parse(metadata: Mapping[str, str]) -> Wanted:
+def parse(metadata: Mapping[str, str]) -> Trigger:
     """Parse the metadata of a trigger. Raise ValueError for an invalid entry."""
     if unknown := metadata.keys() - OURS - OF_KEDA:
         raise ValueError(f"unknown parameters: {', '.join(sorted(unknown))}; use {', '.join(sorted(OURS))}")
     names = [name.strip() for name in metadata.get("queues", "").split(",") if name.strip()]
-    return Wanted(
+    return Trigger(
         queues=names or None,
         requires=_object(metadata.get("requires", "")),
         age=timedelta(seconds=_number(metadata, "minAgeSeconds", 0.0, 0.0, 366 * 86_400.0)),

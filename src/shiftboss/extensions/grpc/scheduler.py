@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heapreplace
 from typing import Any, NamedTuple
 
-from shiftboss.extensions.grpc.pool import Candidate, Entry, Pool
+from shiftboss.extensions.grpc.pool import Candidate, CandidatePool, Entry
 from shiftboss.model.task import Priority
 
 
@@ -40,7 +40,7 @@ class Lane:
 
 
 @dataclass(slots=True)
-class Fairness:
+class FlowState:
     """The virtual time of each flow. The flow with the lowest value is next."""
 
     now: float = 0.0
@@ -48,16 +48,16 @@ class Fairness:
 
 
 @dataclass(slots=True)
-class Snapshot:
+class FleetSnapshot:
     """The input of a decision. `turn` counts assignments, for round-robin across passes."""
 
     workers: Sequence[Candidate]
     lanes: Sequence[Lane]
     turn: int = 0
-    fairness: Fairness = field(default_factory=Fairness)
+    fairness: FlowState = field(default_factory=FlowState)
 
 
-class Why(NamedTuple):
+class WaitReason(NamedTuple):
     """Why some tasks of a lane are not assigned."""
 
     reason: str
@@ -70,14 +70,14 @@ class Given(NamedTuple):
 
 
 @dataclass(slots=True)
-class Plan:
+class Assignments:
     """The assignments, the reasons for waiting lanes, and the state for the next snapshot."""
 
     assignments: list[Given]
-    reasons: dict[int, Why]
+    reasons: dict[int, WaitReason]
     turn: int
     turns: dict[str, int]
-    fairness: Fairness
+    fairness: FlowState
 
 
 @dataclass(slots=True)
@@ -100,23 +100,23 @@ class _Cursor:
         self.heaps: dict[str | None, list[Entry]] = {}
 
 
-def schedule(snapshot: Snapshot) -> Plan:
+def schedule(snapshot: FleetSnapshot) -> Assignments:
     """Assign as many waiting tasks as there are free slots."""
     if not snapshot.lanes:
-        return Plan([], {}, snapshot.turn, {}, snapshot.fairness)
-    pool = Pool(snapshot.workers)
+        return Assignments([], {}, snapshot.turn, {}, snapshot.fairness)
+    pool = CandidatePool(snapshot.workers)
     round = _Round(pool, snapshot)
     for priority in sorted({lane.priority for lane in snapshot.lanes}, reverse=True):
         round.serve([lane for lane in snapshot.lanes if lane.priority == priority])
-    return Plan(round.assignments, round.reasons, round.turn, round.turns(), round.fairness())
+    return Assignments(round.assignments, round.reasons, round.turn, round.turns(), round.fairness())
 
 
 class _Round:
     """One pass, from the highest to the lowest priority."""
 
-    def __init__(self, pool: Pool, snapshot: Snapshot) -> None:
+    def __init__(self, pool: CandidatePool, snapshot: FleetSnapshot) -> None:
         self.assignments: list[Given] = []
-        self.reasons: dict[int, Why] = {}
+        self.reasons: dict[int, WaitReason] = {}
         self.turn = snapshot.turn
         self._pool = pool
         self._now = snapshot.fairness.now
@@ -204,10 +204,10 @@ class _Round:
             return index
         return None
 
-    def _why(self, lane: Lane, mask: int) -> Why:
+    def _why(self, lane: Lane, mask: int) -> WaitReason:
         pool = self._pool
         if not mask:
-            return Why("no capable worker", pool.lacking(lane.queue, lane.task_type, lane.requires))
+            return WaitReason("no capable worker", pool.lacking(lane.queue, lane.task_type, lane.requires))
         able = [pool.workers[i] for i in pool.indexes(mask)]
         silent = sum(worker.silent for worker in able)
         quiet = f"; {silent} let an assignment lapse and sent nothing since" if silent else ""
@@ -215,14 +215,14 @@ class _Round:
         if usable:
             slots = sum(worker.slots for worker in usable)
             taken = f"all slots ({slots}) of the capable workers ({len(usable)}) are in use"
-            return Why("busy", taken + quiet)
+            return WaitReason("busy", taken + quiet)
         shut = len(able) - silent
         closed = f"; {shut} are paused, draining or unhealthy" if shut else ""
-        return Why("paused" if shut else "silent", f"{len(able)} capable workers{quiet}{closed}")
+        return WaitReason("paused" if shut else "silent", f"{len(able)} capable workers{quiet}{closed}")
 
     def turns(self) -> dict[str, int]:
         return {self._pool.workers[i].id: self._pool.turns[i] for i in self._used}
 
-    def fairness(self) -> Fairness:
+    def fairness(self) -> FlowState:
         """Return the state for the next pass. Flows that are not ahead of the current time are dropped."""
-        return Fairness(self._now, {flow: had for flow, had in self._had.items() if had > self._now})
+        return FlowState(self._now, {flow: had for flow, had in self._had.items() if had > self._now})

@@ -11,19 +11,19 @@ from google.protobuf.message_factory import GetMessageClass
 
 from shiftboss.extensions.grpc import codec
 from shiftboss.extensions.grpc.auth import DatabaseTokens
-from shiftboss.extensions.grpc.batcher import Batcher
+from shiftboss.extensions.grpc.batcher import GroupCommit
 from shiftboss.extensions.grpc.durable import DurableCalls
 from shiftboss.extensions.grpc.proto import fleet_pb2 as pb
 from shiftboss.extensions.grpc.refusals import (
+    CallRefused,
     Context,
-    Refused,
     answering,
     invalid,
     lenient,
     unknown_worker,
 )
 from shiftboss.extensions.grpc.session import Session
-from shiftboss.extensions.grpc.store import Ended, Fleet
+from shiftboss.extensions.grpc.store import EndedAttempt, Fleet
 from shiftboss.extensions.grpc.streams import Parts, Streams
 from shiftboss.model.access import Principal, Role
 from shiftboss.model.errors import TasksLocked, UsageError
@@ -45,8 +45,8 @@ class FleetService(DurableCalls):
         self.streams = Streams(parts)
         self._tokens = tokens
         self._operations = Operations(parts.db, Settings.load())
-        self._beats: Batcher[dict[str, Any], Orders | None] = Batcher(self._beat_all, gather=0.1)
-        self._reports: Batcher[list[Ended], Answer] = Batcher(self._report_all, limit=200)
+        self._beats: GroupCommit[dict[str, Any], Orders | None] = GroupCommit(self._beat_all, gather=0.1)
+        self._reports: GroupCommit[list[EndedAttempt], Answer] = GroupCommit(self._report_all, limit=200)
 
     def handlers(self) -> Any:
         """Return the handlers of all calls. They get undecodable messages too, and refuse them."""
@@ -68,7 +68,7 @@ class FleetService(DurableCalls):
         self, request: pb.RegisterWorkerRequest, context: Context
     ) -> pb.RegisterWorkerResponse:
         if request.protocol_version != codec.PROTOCOL:
-            raise Refused(
+            raise CallRefused(
                 grpc.StatusCode.FAILED_PRECONDITION,
                 f"protocol version {request.protocol_version} is not supported; this coordinator supports"
                 f" {codec.PROTOCOL}",
@@ -151,7 +151,7 @@ class FleetService(DurableCalls):
         self, request: pb.ReportCompletionRequest, context: Context
     ) -> pb.ReportCompletionResponse:
         if request.installation not in ("", self._installation):
-            raise Refused(
+            raise CallRefused(
                 grpc.StatusCode.FAILED_PRECONDITION,
                 f"these tasks belong to installation {request.installation!r}, not to this one",
             )
@@ -170,7 +170,7 @@ class FleetService(DurableCalls):
             raise TasksLocked(UUID(id) for id in locked)
         return pb.ReportCompletionResponse(stale=[one.id for one in ended if one.id in stale])
 
-    async def _report_all(self, reports: Sequence[list[Ended]]) -> list[Answer]:
+    async def _report_all(self, reports: Sequence[list[EndedAttempt]]) -> list[Answer]:
         """Store a batch of reports in one transaction. Only the reporter of a lease can make it stale."""
         every = {one[:3]: one for report in reports for one in report}
         try:
@@ -205,9 +205,11 @@ class FleetService(DurableCalls):
             return Principal("grpc", Role.OPERATOR, source=context.peer())
         who = await self._tokens.principal(context)
         if who is None:
-            raise Refused(grpc.StatusCode.UNAUTHENTICATED, FOR_OPERATORS)
+            raise CallRefused(grpc.StatusCode.UNAUTHENTICATED, FOR_OPERATORS)
         if not who.may(Role.OPERATOR):
-            raise Refused(grpc.StatusCode.PERMISSION_DENIED, f"{who.name} is a {who.role}; {FOR_OPERATORS}")
+            raise CallRefused(
+                grpc.StatusCode.PERMISSION_DENIED, f"{who.name} is a {who.role}; {FOR_OPERATORS}"
+            )
         return who._replace(source=context.peer())
 
     @answering

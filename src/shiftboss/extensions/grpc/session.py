@@ -44,7 +44,7 @@ class Rate:
         return time.monotonic() - self._at
 
 
-class Outbox:
+class StreamOutbox:
     """The messages for a worker's stream, which the writer of the stream takes all at once."""
 
     def __init__(self) -> None:
@@ -105,7 +105,7 @@ class Session:
     pending: dict[int, float] = field(default_factory=dict)
     free_slots: int = 0
     ahead: int = 0
-    outbox: Outbox | None = None
+    outbox: StreamOutbox | None = None
 
     def knows(self, secret: str) -> bool:
         return hmac.compare_digest(self.secret, hashed(secret))

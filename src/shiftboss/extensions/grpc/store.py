@@ -42,7 +42,7 @@ REPORT = (
 SINCE_1970 = 946_684_800_000_000
 
 
-class Ended(NamedTuple):
+class EndedAttempt(NamedTuple):
     """The outcome of one attempt, as `shiftboss.report` expects it."""
 
     worker_id: str
@@ -181,7 +181,7 @@ class Fleet(Family):
         )
         return [row["id"] for row in rows]
 
-    async def report(self, ended: Sequence[Ended]) -> set[UUID]:
+    async def report(self, ended: Sequence[EndedAttempt]) -> set[UUID]:
         """End attempts of many workers, count them, and return the IDs of stale reports.
 
         Raise TasksLocked if another session has locked some of the tasks; the others are ended.
@@ -192,7 +192,7 @@ class Fleet(Family):
 
         return set(await deliver(self._db, [one.id for one in ended], send))
 
-    async def _report(self, ended: Sequence[Ended]) -> list[UUID]:
+    async def _report(self, ended: Sequence[EndedAttempt]) -> list[UUID]:
         return await self._db.value(
             list[UUID],
             REPORT,

@@ -14,9 +14,9 @@ from shiftboss.db import Database
 from shiftboss.extensions.grpc import codec
 from shiftboss.extensions.grpc.dispatch import Dispatcher
 from shiftboss.extensions.grpc.proto import fleet_pb2 as pb
-from shiftboss.extensions.grpc.refusals import Context, Refused, TooFast, answering, invalid, readable
+from shiftboss.extensions.grpc.refusals import CallRefused, Context, TooFast, answering, invalid, readable
 from shiftboss.extensions.grpc.registry import Registry
-from shiftboss.extensions.grpc.session import Outbox, Session
+from shiftboss.extensions.grpc.session import Session, StreamOutbox
 from shiftboss.extensions.grpc.settings import CoordinatorSettings
 from shiftboss.extensions.grpc.store import Fleet
 from shiftboss.lifecycle import first_of
@@ -53,7 +53,7 @@ class Streams:
         session = await self._registry.current(first.worker_id, first.session)
         if session.outbox is not None:
             session.outbox.close("the worker opened another stream")
-        outbox = session.outbox = Outbox()
+        outbox = session.outbox = StreamOutbox()
         try:
             await self._flow(session, outbox, first, requests, context)
         finally:
@@ -62,7 +62,7 @@ class Streams:
     async def _flow(
         self,
         session: Session,
-        outbox: Outbox,
+        outbox: StreamOutbox,
         first: pb.AssignTaskRequest,
         requests: Requests,
         context: Context,
@@ -105,7 +105,7 @@ class Streams:
             await self._dispatcher.put_back(mine, reason, AFTER_A_REFUSAL)
         self._dispatcher.wake()
 
-    async def _write(self, session: Session, outbox: Outbox, context: Context) -> None:
+    async def _write(self, session: Session, outbox: StreamOutbox, context: Context) -> None:
         while outbox.closed is None:
             await outbox.filled.wait()
             for message in outbox.take(self._settings.max_message_bytes // 2):
@@ -114,12 +114,12 @@ class Streams:
                         await context.write(message)
                 except TimeoutError:
                     session.lapse()
-                    raise Refused(
+                    raise CallRefused(
                         grpc.StatusCode.ABORTED, "the worker does not read its stream; open it again"
                     ) from None
-        raise Refused(grpc.StatusCode.ABORTED, outbox.closed)
+        raise CallRefused(grpc.StatusCode.ABORTED, outbox.closed)
 
-    async def _close(self, session: Session, outbox: Outbox) -> None:
+    async def _close(self, session: Session, outbox: StreamOutbox) -> None:
         if session.outbox is not outbox:  # replaced by a newer stream
             return
         session.outbox = None

@@ -8,9 +8,9 @@ from collections import Counter
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
-from shiftboss.extensions.admin.page.charts import Line, chart
+from shiftboss.extensions.admin.page.charts import ChartLine, chart
 from shiftboss.extensions.admin.page.forms import Form
-from shiftboss.extensions.admin.page.site import Answer, Context, Page, Visit, answered
+from shiftboss.extensions.admin.page.site import Context, Page, Reply, Visit, answered
 from shiftboss.extensions.admin.page.words import count
 from shiftboss.extensions.ai.engines import engine_of
 from shiftboss.extensions.journal.commands import Imported, search, show
@@ -66,7 +66,7 @@ def _mood(rows: list[Any], bucket: str) -> Context | None:
         return None
     pattern = "%d %b %Y" if bucket == "week" else "%b %Y"
     names = (("mood", "s1"), ("lowest", "s2"), ("highest", "s3"))
-    lines = [Line(name, [round(row[name], 3) for row in rows], tone) for name, tone in names]
+    lines = [ChartLine(name, [round(row[name], 3) for row in rows], tone) for name, tone in names]
     labels = [row["period"].strftime(pattern) for row in rows]
     return chart(lines, labels, title="Mood over time, from -1 to 1", low=-1.0)
 
@@ -92,7 +92,7 @@ async def _ask_import(visit: Visit, arg: str) -> Context:
     return {"users": users, "kinds": ",".join(READERS)}
 
 
-async def _import(visit: Visit, form: Form) -> Answer:
+async def _import(visit: Visit, form: Form) -> Reply:
     visit.who.require(PAGES[0].acting)
     upload = form.file("file")
     if upload is None:
@@ -101,7 +101,7 @@ async def _import(visit: Visit, form: Form) -> Answer:
         file = _keep(upload, Path(folder))
         done = await visit.admin.use(JournalOperations).import_journal(visit.who, [file], form.text("user"))
     problems = "\n".join(map(_problem, done.problems[:TOLD]))
-    return Answer(f"{_told(done)}\n{problems}".strip(), bad=bool(problems))
+    return Reply(f"{_told(done)}\n{problems}".strip(), bad=bool(problems))
 
 
 def _keep(upload: UploadFile, folder: Path) -> Path:

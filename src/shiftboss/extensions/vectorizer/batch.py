@@ -20,18 +20,18 @@ class Prepared(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Embedded:
+class EmbeddedRows:
     """Rows with their vectors: one row of the matrix per chunk, in order."""
 
     rows: Sequence[Prepared]
     vectors: Vectors
 
-    def halves(self) -> tuple[Embedded, Embedded]:
+    def halves(self) -> tuple[EmbeddedRows, EmbeddedRows]:
         middle = len(self.rows) // 2
         chunks = sum(len(each.chunks) for each in self.rows[:middle])
         return (
-            Embedded(self.rows[:middle], self.vectors[:chunks]),
-            Embedded(self.rows[middle:], self.vectors[chunks:]),
+            EmbeddedRows(self.rows[:middle], self.vectors[:chunks]),
+            EmbeddedRows(self.rows[middle:], self.vectors[chunks:]),
         )
 
 

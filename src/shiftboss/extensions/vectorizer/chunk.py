@@ -8,7 +8,7 @@ from itertools import accumulate
 
 from semantic_text_splitter import MarkdownSplitter, TextSplitter
 
-from shiftboss.extensions.vectorizer.model import Vectorizer
+from shiftboss.extensions.vectorizer.model import VectorizerSpec
 
 Cut = Callable[[str], list[str]]
 SEPARATORS = ("\n\n", "\n", ". ", "? ", "! ", "; ", ", ", " ")
@@ -17,32 +17,32 @@ FENCE = re.compile(r" {0,3}(```+|~~~+)")
 TOKENIZER = "text-embedding-3-small"  # for models with unknown tokenizers; accurate enough for a size limit
 
 
-def chunker(vectorizer: Vectorizer) -> Cut:
+def chunker(vectorizer: VectorizerSpec) -> Cut:
     """Return the vectorizer's function that splits a text; an empty text has no chunks."""
     cut = CHUNKERS[vectorizer.chunking](vectorizer)
     return lambda text: cut(text) if text else []
 
 
-def by_sentences(vectorizer: Vectorizer) -> Cut:
+def by_sentences(vectorizer: VectorizerSpec) -> Cut:
     """Split at paragraphs, sentences or words, into chunks that are as large as possible."""
     splitter = TextSplitter(vectorizer.chunk_size, overlap=vectorizer.chunk_overlap)
     return _unless_it_fits(vectorizer, lambda text: list(splitter.chunks(text)))
 
 
-def by_characters(vectorizer: Vectorizer) -> Cut:
+def by_characters(vectorizer: VectorizerSpec) -> Cut:
     """Split into windows of equal size."""
     size, overlap = vectorizer.chunk_size, vectorizer.chunk_overlap
     step = size - overlap
     return lambda text: [text[at : at + size] for at in range(0, max(len(text) - overlap, 1), step)]
 
 
-def by_tokens(vectorizer: Vectorizer) -> Cut:
+def by_tokens(vectorizer: VectorizerSpec) -> Cut:
     """Split like `by_sentences`, with sizes in tokens of the model."""
     splitter = _token_splitter(vectorizer)
     return lambda text: list(splitter.chunks(text))
 
 
-def _token_splitter(vectorizer: Vectorizer) -> TextSplitter:
+def _token_splitter(vectorizer: VectorizerSpec) -> TextSplitter:
     size, overlap = vectorizer.chunk_size, vectorizer.chunk_overlap
     if vectorizer.provider == "local":
         from shiftboss.extensions.ai.providers.local.embedder import tokenizer_file
@@ -54,7 +54,7 @@ def _token_splitter(vectorizer: Vectorizer) -> TextSplitter:
         return TextSplitter.from_tiktoken_model(TOKENIZER, size, overlap)
 
 
-def by_markdown(vectorizer: Vectorizer) -> Cut:
+def by_markdown(vectorizer: VectorizerSpec) -> Cut:
     """Split at headings, and long sections further by the structure of Markdown."""
     splitter = MarkdownSplitter(vectorizer.chunk_size, overlap=vectorizer.chunk_overlap)
     cut = _unless_it_fits(vectorizer, lambda text: list(splitter.chunks(text)))
@@ -80,7 +80,7 @@ def _stripped(lines: Sequence[str]) -> Iterator[str]:
         yield whole
 
 
-def by_separators(vectorizer: Vectorizer) -> Cut:
+def by_separators(vectorizer: VectorizerSpec) -> Cut:
     """Split at the first separator, longer pieces at the next, and so on; then join small pieces."""
     separators = tuple(filter(None, vectorizer.separators or SEPARATORS))
     size, overlap = vectorizer.chunk_size, vectorizer.chunk_overlap
@@ -118,11 +118,11 @@ def _tail(pieces: Sequence[str], most: int) -> list[str]:
     return list(pieces[len(pieces) - count :])
 
 
-def _unless_it_fits(vectorizer: Vectorizer, cut: Cut) -> Cut:
+def _unless_it_fits(vectorizer: VectorizerSpec, cut: Cut) -> Cut:
     return lambda text: [text] if len(text) <= vectorizer.chunk_size else cut(text)
 
 
-CHUNKERS: dict[str, Callable[[Vectorizer], Cut]] = {
+CHUNKERS: dict[str, Callable[[VectorizerSpec], Cut]] = {
     "sentences": by_sentences,
     "characters": by_characters,
     "separators": by_separators,

@@ -14,8 +14,8 @@ import numpy as np
 
 from shiftboss.extensions.ai.errors import Exhausted, Malformed, ProviderError
 from shiftboss.extensions.ai.protocol import Embeddings
-from shiftboss.extensions.vectorizer.batch import Embedded, Failed, Prepared
-from shiftboss.extensions.vectorizer.model import SourceRow, Vectorizer
+from shiftboss.extensions.vectorizer.batch import EmbeddedRows, Failed, Prepared
+from shiftboss.extensions.vectorizer.model import SourceRow, VectorizerSpec
 from shiftboss.model.errors import ConfigError, Defer, ShiftbossError
 
 DEFER_SECONDS = 30.0  # for which a vectorizer is deferred when its provider fails
@@ -38,10 +38,10 @@ class Embedder(Protocol):
 
 
 @dataclass(slots=True)
-class Result:
+class EmbedResult:
     """The result of a batch. With `trouble`, the rows in `held` were not embedded and spend no attempt."""
 
-    embedded: list[Embedded] = field(default_factory=list)
+    embedded: list[EmbeddedRows] = field(default_factory=list)
     failed: list[Failed] = field(default_factory=list)
     held: list[SourceRow] = field(default_factory=list)
     trouble: Defer | None = None
@@ -56,17 +56,17 @@ class Result:
 class Embed:
     """Embeds the texts of one vectorizer."""
 
-    def __init__(self, vectorizer: Vectorizer, embedder: Embedder) -> None:
+    def __init__(self, vectorizer: VectorizerSpec, embedder: Embedder) -> None:
         self._vectorizer = vectorizer
         self._embedder = embedder
         self._dimensions = vectorizer.dimensions if vectorizer.send_dimensions else None
 
-    async def batch(self, rows: Sequence[Prepared]) -> Result:
+    async def batch(self, rows: Sequence[Prepared]) -> EmbedResult:
         """Return each row as embedded, failed, or held because of a provider failure."""
-        result = Result()
+        result = EmbedResult()
         if not any(each.chunks for each in rows):
             none = np.zeros((0, self._vectorizer.dimensions), dtype=np.float32)
-            result.embedded.append(Embedded(rows, none))
+            result.embedded.append(EmbeddedRows(rows, none))
             return result
         try:
             await self._whole(rows, result)
@@ -96,7 +96,9 @@ class Embed:
             await self._check_provider()
             return await self._ask([text])
 
-    async def _after_refusal(self, rows: Sequence[Prepared], result: Result, error: ProviderError) -> None:
+    async def _after_refusal(
+        self, rows: Sequence[Prepared], result: EmbedResult, error: ProviderError
+    ) -> None:
         sent = self._dimensions
         try:
             await self._check_provider()
@@ -108,7 +110,7 @@ class Embed:
         else:
             await self._part(rows, result)
 
-    async def _part(self, rows: Sequence[Prepared], result: Result) -> None:
+    async def _part(self, rows: Sequence[Prepared], result: EmbedResult) -> None:
         if result.stopped and result.trouble is not None:
             result.hold(rows, result.trouble)
             return
@@ -119,7 +121,7 @@ class Embed:
         except ProviderError as error:
             await self._split(rows, result, error)
 
-    async def _split(self, rows: Sequence[Prepared], result: Result, error: ProviderError) -> None:
+    async def _split(self, rows: Sequence[Prepared], result: EmbedResult, error: ProviderError) -> None:
         """Find the rejected text by halving: the provider works. A text rejected on its own fails its row."""
         if len(rows) > 1:
             middle = len(rows) // 2
@@ -130,9 +132,9 @@ class Embed:
         else:
             result.hold(rows, Defer(str(error), DEFER_SECONDS), stop=False)
 
-    async def _whole(self, rows: Sequence[Prepared], result: Result) -> None:
+    async def _whole(self, rows: Sequence[Prepared], result: EmbedResult) -> None:
         made = await self._ask([chunk for each in rows for chunk in each.chunks])
-        embedded = Embedded(rows, made.vectors)
+        embedded = EmbeddedRows(rows, made.vectors)
         if not np.isfinite(made.vectors).all():
             await self._check_provider()
         self._keep_finite(embedded, result)
@@ -180,7 +182,7 @@ class Embed:
         }
         return {name: value for name, value in options.items() if value is not None}
 
-    def _keep_finite(self, made: Embedded, result: Result) -> None:
+    def _keep_finite(self, made: EmbeddedRows, result: EmbedResult) -> None:
         """Fail rows with NaN or infinity in a vector, for which PostgreSQL would reject the whole batch."""
         if np.isfinite(made.vectors).all():
             result.embedded.append(made)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from string import Template
 
-from shiftboss.extensions.vectorizer.model import SourceRow, Vectorizer
+from shiftboss.extensions.vectorizer.model import SourceRow, VectorizerSpec
 
 
 class ColumnTemplate(Template):
@@ -20,7 +20,7 @@ class ColumnTemplate(Template):
 class Format:
     """Formats rows. With columns, the template wraps each chunk; without, it makes the whole text."""
 
-    def __init__(self, vectorizer: Vectorizer) -> None:
+    def __init__(self, vectorizer: VectorizerSpec) -> None:
         self._names = vectorizer.watched
         self._columns = vectorizer.columns
         self._template = None if vectorizer.template is None else ColumnTemplate(vectorizer.template)

@@ -9,7 +9,7 @@ from shiftboss.db import Database
 from shiftboss.extensions.ai import AI
 from shiftboss.extensions.ai.settings import AISettings
 from shiftboss.extensions.vectorizer.answer import answer_queries
-from shiftboss.extensions.vectorizer.run import Done, Run
+from shiftboss.extensions.vectorizer.run import RunResult, VectorizerRun
 from shiftboss.extensions.vectorizer.settings import VectorizerSettings
 from shiftboss.extensions.vectorizer.store import Vectorizers
 from shiftboss.model.errors import GiveUp
@@ -40,14 +40,14 @@ async def run_vectorizer(ctx: Context, vectorizer_id: int) -> dict[str, Any]:
     settings = Settings.load()
     vectorizer = await ctx.db.family(Vectorizers).begin(vectorizer_id)
     if vectorizer is None:
-        return asdict(Done())
+        return asdict(RunResult())
     pending = max(await ctx.db.family(Vectorizers).pending(vectorizer_id), 1)
 
-    def show(done: Done) -> None:
+    def show(done: RunResult) -> None:
         ctx.progress(min(99, 100 * done.rows // pending), f"{done.rows} of {pending} rows")
 
     async with await AI.open(AISettings.of(settings), ctx.db) as ai:
-        run = Run(
+        run = VectorizerRun(
             ctx.db,
             ai,
             vectorizer,

@@ -9,17 +9,17 @@ from collections.abc import Iterable, Iterator
 from datetime import timedelta
 
 from shiftboss.db import Database
-from shiftboss.extensions.vectorizer.model import SourceRow, Vectorizer
+from shiftboss.extensions.vectorizer.model import SourceRow, VectorizerSpec
 from shiftboss.extensions.vectorizer.store import Vectorizers
 
 MAX_ROWS = 2048  # per claim: few round trips, and not many rows to wait for if the worker dies
 MAX_CHARACTERS = 8_000_000  # per claim, estimated from earlier rows; at most half of it per batch
 
 
-class Load:
+class RowLoader:
     """The claimed rows of a run. It is `dry` when there is nothing left to claim, or when it is closed."""
 
-    def __init__(self, db: Database, vectorizer: Vectorizer, lease: float) -> None:
+    def __init__(self, db: Database, vectorizer: VectorizerSpec, lease: float) -> None:
         self._db = db
         self._vectorizer = vectorizer
         self._lease = timedelta(seconds=lease)

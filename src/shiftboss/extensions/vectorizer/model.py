@@ -10,7 +10,7 @@ IndexMethod = Literal["hnsw", "ivfflat", "none"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Vectorizer:
+class VectorizerSpec:
     """The columns of `ai.vectorizer` that a worker needs."""
 
     id: int
@@ -34,7 +34,7 @@ class Vectorizer:
     concurrency: int = 4
 
     @classmethod
-    def of(cls, row: dict[str, Any]) -> Vectorizer:
+    def of(cls, row: dict[str, Any]) -> VectorizerSpec:
         return cls(**{each.name: row[each.name] for each in fields(cls)})
 
     @property

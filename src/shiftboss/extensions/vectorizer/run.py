@@ -19,8 +19,8 @@ from shiftboss.extensions.vectorizer.batch import Failed, Prepared
 from shiftboss.extensions.vectorizer.chunk import chunker
 from shiftboss.extensions.vectorizer.embed import Embed, Embedder
 from shiftboss.extensions.vectorizer.format import Format
-from shiftboss.extensions.vectorizer.load import Load
-from shiftboss.extensions.vectorizer.model import SourceRow, Vectorizer
+from shiftboss.extensions.vectorizer.load import RowLoader
+from shiftboss.extensions.vectorizer.model import SourceRow, VectorizerSpec
 from shiftboss.extensions.vectorizer.store import Vectorizers
 from shiftboss.extensions.vectorizer.write import Write
 from shiftboss.lifecycle import sleep
@@ -35,7 +35,7 @@ MAX_CHUNKS = 50_000  # per row: its vectors must fit into one message to Postgre
 
 
 @dataclass(slots=True)
-class Done:
+class RunResult:
     """The result of a run; `deferred` is the reason if it ended early."""
 
     rows: int = 0
@@ -44,19 +44,19 @@ class Done:
     deferred: str | None = None
 
 
-class Run:
+class VectorizerRun:
     """One run of a vectorizer in this process."""
 
     def __init__(
         self,
         db: Database,
         embedder: Embedder,
-        vectorizer: Vectorizer,
+        vectorizer: VectorizerSpec,
         *,
         tracker: Tracker | None = None,
         lease: float = 180.0,
         seconds: float | None = None,
-        on_batch: Callable[[Done], None] | None = None,
+        on_batch: Callable[[RunResult], None] | None = None,
         build: Callable[[int], None] | None = None,
     ) -> None:
         self._db = db
@@ -66,7 +66,7 @@ class Run:
         self._ends = None if seconds is None else time.monotonic() + seconds
         self._on_batch = on_batch
         self._build = build
-        self._load = Load(db, vectorizer, lease)
+        self._load = RowLoader(db, vectorizer, lease)
         self._format = Format(vectorizer)
         self._chunk = chunker(vectorizer)
         self._embed = Embed(vectorizer, embedder)
@@ -75,13 +75,13 @@ class Run:
         self._uncounted = (0, 0)
         self._counted_at = time.monotonic()
         self._unavailable: DatabaseUnavailable | None = None
-        self.done = Done()
+        self.done = RunResult()
 
     def stop(self) -> None:
         """Stop claiming rows; batches in progress are finished."""
         self._load.close()
 
-    async def __call__(self) -> Done:
+    async def __call__(self) -> RunResult:
         try:
             async with asyncio.TaskGroup() as lanes:
                 for _ in range(self._vectorizer.concurrency * LANES_PER_CALL):
@@ -218,7 +218,7 @@ class Run:
         return self._ends is not None and time.monotonic() > self._ends
 
 
-async def finish(db: Database, vectorizer: Vectorizer) -> None:
+async def finish(db: Database, vectorizer: VectorizerSpec) -> None:
     """Build a due index and swap in a finished replacement, once the queue is empty."""
     await db.family(Vectorizers).index(vectorizer.id)
     if vectorizer.replaces is not None and await db.family(Vectorizers).swap(vectorizer.id):

@@ -11,7 +11,7 @@ from psycopg.rows import args_row
 from psycopg.types.json import Jsonb
 
 from shiftboss.db.connection import Connection, Row
-from shiftboss.extensions.vectorizer.model import SourceRow, Vectorizer
+from shiftboss.extensions.vectorizer.model import SourceRow, VectorizerSpec
 from shiftboss.extensions.vectorizer.vectors import OIDS, VectorList, VectorOids, register_vectors
 from shiftboss.model.codec import current
 from shiftboss.model.errors import DatabaseError
@@ -93,9 +93,9 @@ class Vectorizers:
         """Return the pending rows (up to 10,000) and the lag of each vectorizer."""
         return await self._db.fetch("SELECT * FROM ai.vectorizer_lag()")
 
-    async def get(self, which: Which) -> Vectorizer:
+    async def get(self, which: Which) -> VectorizerSpec:
         [row] = await self._db.fetch(GET.format(_named(which)), [which])
-        return Vectorizer.of(row)
+        return VectorizerSpec.of(row)
 
     async def settings(self, which: Which) -> Row:
         """Return all settings, with the names of the tables."""
@@ -131,18 +131,18 @@ class Vectorizers:
             [chosen, limit],
         )
 
-    async def due(self) -> list[Vectorizer]:
+    async def due(self) -> list[VectorizerSpec]:
         """Return the vectorizers that have work to do now."""
-        return [Vectorizer.of(row) for row in await self._db.fetch("SELECT * FROM ai._vectorizers_due()")]
+        return [VectorizerSpec.of(row) for row in await self._db.fetch("SELECT * FROM ai._vectorizers_due()")]
 
     async def enqueue(self) -> int:
         """Enqueue a task for each due vectorizer and open query, and return the number of new tasks."""
         return await self._db.value(int, "SELECT ai._vectorizers_enqueue()")
 
-    async def begin(self, id: int) -> Vectorizer | None:
+    async def begin(self, id: int) -> VectorizerSpec | None:
         """Start a run, or return None if the vectorizer is paused, deferred or dropped."""
         row = await self._db.fetch_one("SELECT * FROM ai._vectorizer_begin(%s)", [id])
-        return Vectorizer.of(row) if row and row["id"] is not None else None
+        return VectorizerSpec.of(row) if row and row["id"] is not None else None
 
     async def claim(self, id: int, limit: int, lease: timedelta) -> list[SourceRow]:
         async with (

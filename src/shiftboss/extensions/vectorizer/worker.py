@@ -11,8 +11,8 @@ from shiftboss.db import Database
 from shiftboss.db.listen import listen
 from shiftboss.extensions.vectorizer.answer import answer_queries
 from shiftboss.extensions.vectorizer.embed import Embedder
-from shiftboss.extensions.vectorizer.model import Vectorizer
-from shiftboss.extensions.vectorizer.run import Done, Run
+from shiftboss.extensions.vectorizer.model import VectorizerSpec
+from shiftboss.extensions.vectorizer.run import RunResult, VectorizerRun
 from shiftboss.extensions.vectorizer.settings import VectorizerSettings
 from shiftboss.extensions.vectorizer.store import CHANNEL, Vectorizers
 from shiftboss.lifecycle import Backoff, Service, sleep
@@ -50,7 +50,7 @@ class VectorizerWorker(Service):
         self._wake = asyncio.Event()
         self._asked = asyncio.Event()
         self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._runs: dict[int, Run] = {}
+        self._runs: dict[int, VectorizerRun] = {}
         self._builds: dict[int, asyncio.Task[bool]] = {}
         self._ended: set[int] = set()
         self.errors: dict[str, str] = {}
@@ -92,7 +92,7 @@ class VectorizerWorker(Service):
                 return
             await sleep(self._settings.poll, self._wake, self.stopping)
 
-    async def _due(self) -> list[Vectorizer]:
+    async def _due(self) -> list[VectorizerSpec]:
         due = await self._db.family(Vectorizers).due()
         return [each for each in due if self._only is None or each.counted_as in self._only]
 
@@ -106,13 +106,13 @@ class VectorizerWorker(Service):
                 log.warning("cannot answer queries", reason=error.message)
             await sleep(self._settings.poll, self._asked, self.stopping)
 
-    def _start(self, vectorizer: Vectorizer) -> None:
+    def _start(self, vectorizer: VectorizerSpec) -> None:
         self._tasks[vectorizer.id] = asyncio.create_task(
             self._run_one(vectorizer), name=f"vectorizer {vectorizer.name}"
         )
 
-    async def _run_one(self, vectorizer: Vectorizer) -> None:
-        done = Done()
+    async def _run_one(self, vectorizer: VectorizerSpec) -> None:
+        done = RunResult()
         try:
             # Reload it: `begin` follows columns that were renamed in the source.
             begun = await self._db.family(Vectorizers).begin(vectorizer.id)
@@ -132,9 +132,9 @@ class VectorizerWorker(Service):
         del self._tasks[vectorizer.id]
         self._wake.set()
 
-    def _run_of(self, vectorizer: Vectorizer) -> Run:
+    def _run_of(self, vectorizer: VectorizerSpec) -> VectorizerRun:
         vectorizer = replace(vectorizer, concurrency=self._concurrency or vectorizer.concurrency)
-        return Run(
+        return VectorizerRun(
             self._db,
             self._embedder,
             vectorizer,
@@ -156,7 +156,7 @@ class VectorizerWorker(Service):
         if not task.cancelled() and (error := task.exception()):
             log.warning("cannot build the index", vectorizer=id, reason=str(error))
 
-    async def _rest(self, vectorizer: Vectorizer) -> None:
+    async def _rest(self, vectorizer: VectorizerSpec) -> None:
         if self._once:
             self._ended.add(vectorizer.id)
         else:

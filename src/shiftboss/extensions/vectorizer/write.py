@@ -6,8 +6,8 @@ import asyncio
 from typing import NamedTuple
 
 from shiftboss.db import Database
-from shiftboss.extensions.vectorizer.batch import Embedded, Failed
-from shiftboss.extensions.vectorizer.model import Vectorizer
+from shiftboss.extensions.vectorizer.batch import EmbeddedRows, Failed
+from shiftboss.extensions.vectorizer.model import VectorizerSpec
 from shiftboss.extensions.vectorizer.store import Vectorizers
 from shiftboss.lifecycle import Backoff
 from shiftboss.log import get_logger
@@ -31,11 +31,11 @@ class Written(NamedTuple):
 
 
 class Write:
-    def __init__(self, db: Database, vectorizer: Vectorizer) -> None:
+    def __init__(self, db: Database, vectorizer: VectorizerSpec) -> None:
         self._db = db
         self._id = vectorizer.id
 
-    async def batch(self, made: Embedded) -> Written:
+    async def batch(self, made: EmbeddedRows) -> Written:
         """Write a batch. If PostgreSQL rejects it, halve it until the bad row is found."""
         try:
             done = set(await self._with_retries(made))
@@ -49,7 +49,7 @@ class Write:
         chunks = sum(len(each.chunks) for each in made.rows if each.row.ticket in done)
         return Written(len(done), chunks, [])
 
-    async def _with_retries(self, made: Embedded) -> list[int]:
+    async def _with_retries(self, made: EmbeddedRows) -> list[int]:
         """Write, and retry while the database restarts: embedding again would cost more."""
         backoff = Backoff(maximum=8.0)
         while True:

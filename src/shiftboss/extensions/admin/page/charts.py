@@ -15,7 +15,7 @@ SHORTEST = 24  # the stroke of a single point
 Point = tuple[float, float]
 
 
-class Line(NamedTuple):
+class ChartLine(NamedTuple):
     """One series, where None is a gap. `tone` is a class of the style sheet."""
 
     name: str
@@ -30,7 +30,7 @@ def figure(value: float) -> str:
 
 
 def chart(
-    lines: Sequence[Line],
+    lines: Sequence[ChartLine],
     labels: Sequence[str],
     *,
     title: str,
@@ -104,7 +104,7 @@ def round_up(value: float) -> float:
         size *= 10
 
 
-def _stretches(line: Line, scale: tuple[float, float]) -> list[list[Point]]:
+def _stretches(line: ChartLine, scale: tuple[float, float]) -> list[list[Point]]:
     """Return the parts of the line between its gaps.
 
     A single point becomes a short stroke, so that it is visible. A run of zeros is not drawn.
@@ -124,11 +124,11 @@ def _stroke(point: Point, count: int) -> list[Point]:
     return [(start, point[1]), (start + width, point[1])]
 
 
-def _shape(line: Line, points: list[Point]) -> dict[str, str]:
+def _shape(line: ChartLine, points: list[Point]) -> dict[str, str]:
     return {"tone": line.tone, "points": _points(points)}
 
 
-def _fill(line: Line, points: list[Point], scale: tuple[float, float]) -> dict[str, str]:
+def _fill(line: ChartLine, points: list[Point], scale: tuple[float, float]) -> dict[str, str]:
     floor = _y(0.0, scale)
     edge = [(points[0][0], floor), *points, (points[-1][0], floor)]
     return {"tone": line.tone, "points": _points(edge)}
@@ -138,7 +138,7 @@ def _points(points: Sequence[Point]) -> str:
     return " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
 
 
-def _spots(lines: Sequence[Line], labels: Sequence[str], tell: Tell) -> list[dict[str, str]]:
+def _spots(lines: Sequence[ChartLine], labels: Sequence[str], tell: Tell) -> list[dict[str, str]]:
     """Return one hover area per point, with the values of all lines in its tooltip."""
     width = WIDTH / max(len(labels) - 1, 1)
     return [
@@ -151,7 +151,7 @@ def _spots(lines: Sequence[Line], labels: Sequence[str], tell: Tell) -> list[dic
     ]
 
 
-def _at(line: Line, n: int, tell: Tell) -> str:
+def _at(line: ChartLine, n: int, tell: Tell) -> str:
     value = line.values[n] if n < len(line.values) else None
     return "–" if value is None else tell(value)
 
@@ -165,6 +165,6 @@ def _y(value: float, scale: tuple[float, float]) -> float:
     return HEIGHT * (1 - (value - low) / ((high - low) or 1))
 
 
-def _last(line: Line, tell: Tell) -> str:
+def _last(line: ChartLine, tell: Tell) -> str:
     known = [value for value in line.values if value is not None]
     return tell(known[-1]) if known else "nothing yet"

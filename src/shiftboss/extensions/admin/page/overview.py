@@ -10,7 +10,7 @@ from shiftboss.db.insights.rows import Glance, PointRow, QueueDepth
 from shiftboss.db.replica import LATE, state_of
 from shiftboss.extension import contributions
 from shiftboss.extensions.admin.page.alerts import explained
-from shiftboss.extensions.admin.page.charts import Line, chart, clock, ended
+from shiftboss.extensions.admin.page.charts import ChartLine, chart, clock, ended
 from shiftboss.extensions.admin.page.site import Card, Context, Page, Visit
 from shiftboss.extensions.admin.page.words import age, count, depth, number, span
 
@@ -130,14 +130,14 @@ def _charts(points: list[PointRow], chosen: str) -> list[dict[str, Any]]:
     labels = clock(times_of_points, "%d %b %H:%M" if days else "%H:%M")
     axis = clock(times_of_points, "%d %b") if days else None
     per = "per minute" if step == timedelta(minutes=1) else f"per {span(step.total_seconds())}"
-    done = Line("complete", [p["completed"] for p in points], "s1", area=True)
-    failed = Line("failed", [p["failed"] for p in points], "s2")
+    done = ChartLine("complete", [p["completed"] for p in points], "s1", area=True)
+    failed = ChartLine("failed", [p["failed"] for p in points], "s2")
     rates = [round(p["error_rate"] * 100, 1) if p["completed"] + p["failed"] else None for p in points]
-    errors = Line("error rate", rates, "s2", area=True)
+    errors = ChartLine("error rate", rates, "s2", area=True)
     times = [
-        Line("p50", [p["p50"] for p in points], "s1"),
-        Line("p95", [p["p95"] for p in points], "s3"),
-        Line("p99", [p["p99"] for p in points], "s4"),
+        ChartLine("p50", [p["p50"] for p in points], "s1"),
+        ChartLine("p95", [p["p95"] for p in points], "s3"),
+        ChartLine("p99", [p["p99"] for p in points], "s4"),
     ]
     return [
         chart([done, failed], labels, title=f"Tasks {per}", axis=axis),

@@ -49,7 +49,7 @@ class Visit:
 
 
 @dataclass(frozen=True)
-class Answer:
+class Reply:
     """The result of an action. `sheet` names a block of the template to show in a dialog."""
 
     told: str = ""
@@ -60,7 +60,7 @@ class Answer:
 
 View = Callable[[Visit], Awaitable[Context]]
 SheetView = Callable[[Visit, str], Awaitable[Context]]
-Act = Callable[[Visit, "Form"], Awaitable[str | Answer]]
+Act = Callable[[Visit, "Form"], Awaitable[str | Reply]]
 Pace = Callable[[Context], float]
 
 
@@ -112,7 +112,7 @@ class Card:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class TimelineEntry:
     """One entry of a task's timeline. The template gets `one`."""
 
     key: str
@@ -132,7 +132,7 @@ class Entry:
 class Story:
     """A source of timeline entries in an extension, with the folder of their templates."""
 
-    entries: Callable[[Visit, UUID], Awaitable[list[Entry]]]
+    entries: Callable[[Visit, UUID], Awaitable[list[TimelineEntry]]]
     templates: Path
 
 

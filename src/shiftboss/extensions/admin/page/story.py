@@ -10,7 +10,7 @@ from uuid import UUID
 from shiftboss.db.insights.rows import StepRow
 from shiftboss.extension import contributions
 from shiftboss.extensions.admin.page.events import meaning
-from shiftboss.extensions.admin.page.site import Context, Entry, Story, Visit
+from shiftboss.extensions.admin.page.site import Context, Story, TimelineEntry, Visit
 from shiftboss.extensions.admin.page.words import line, moment, span
 
 SHORTEST_WAIT = timedelta(milliseconds=50)  # shorter waits are not shown
@@ -36,9 +36,11 @@ async def timeline(visit: Visit, task: dict[str, Any]) -> list[Context]:
     return _placed(found, task)
 
 
-def _own(task: dict[str, Any]) -> Iterator[Entry]:
+def _own(task: dict[str, Any]) -> Iterator[TimelineEntry]:
     """Return creation, attempts, the waits between them, and the end."""
-    yield Entry(key="created", at=task["created_at"], word="created", template="story_created.html", one=task)
+    yield TimelineEntry(
+        key="created", at=task["created_at"], word="created", template="story_created.html", one=task
+    )
     since = _ready(task)
     for one in task["attempts_made"]:
         if one["started_at"] - since > SHORTEST_WAIT:
@@ -49,7 +51,7 @@ def _own(task: dict[str, Any]) -> Iterator[Entry]:
         since = datetime.max.replace(tzinfo=UTC) if one["outcome"] == "suspended" else ended or since
     ended = task["generation_processed_at"]
     if ended and task["status"] not in ("Queued", "In Progress"):
-        yield Entry(
+        yield TimelineEntry(
             key="ended", at=ended, word="ended", state=task["status"], template="story_ended.html", one=task
         )
 
@@ -65,36 +67,36 @@ def _ready(task: dict[str, Any]) -> datetime:
     return ready
 
 
-def _wait(since: datetime, until: datetime) -> Entry:
-    return Entry(
+def _wait(since: datetime, until: datetime) -> TimelineEntry:
+    return TimelineEntry(
         key=f"wait {since}", at=since, until=until, word="waiting", state="pending",
         template="story_wait.html",
     )  # fmt: skip
 
 
-def _attempt(one: dict[str, Any]) -> Entry:
-    return Entry(
+def _attempt(one: dict[str, Any]) -> TimelineEntry:
+    return TimelineEntry(
         key=f"attempt {one['lease']} {one['attempt']}", at=one["started_at"], until=one["ended_at"],
         word="attempt", state=one["outcome"], template="story_attempt.html", one=one,
     )  # fmt: skip
 
 
-def _step(one: StepRow) -> Entry:
+def _step(one: StepRow) -> TimelineEntry:
     word = "question" if one["question"] is not None else WORDS[one["kind"]]
-    return Entry(
+    return TimelineEntry(
         key=f"{one['kind']} {one['name']} {one['ordinal']}", at=one["started_at"], until=one["ended_at"],
         word=word, state=one["state"], template="story_step.html", one=one,
     )  # fmt: skip
 
 
-def _event(one: dict[str, Any]) -> Entry:
-    return Entry(
+def _event(one: dict[str, Any]) -> TimelineEntry:
+    return TimelineEntry(
         key=f"event {one['id']}", at=one["at"], word=one["kind"], state=meaning(one["kind"]),
         template="story_event.html", one=one,
     )  # fmt: skip
 
 
-def _placed(entries: Sequence[Entry], task: dict[str, Any]) -> list[Context]:
+def _placed(entries: Sequence[TimelineEntry], task: dict[str, Any]) -> list[Context]:
     start = task["created_at"]
     live = task["status"] in ("Queued", "In Progress")
     last = max([*(entry.until or entry.at for entry in entries), start])
@@ -105,7 +107,7 @@ def _placed(entries: Sequence[Entry], task: dict[str, Any]) -> list[Context]:
     return [_place(entry, start, whole, last if live else entry.at) for entry in entries]
 
 
-def _place(entry: Entry, start: datetime, whole: float, now: datetime) -> Context:
+def _place(entry: TimelineEntry, start: datetime, whole: float, now: datetime) -> Context:
     """Return an entry with its bar. The bar of an unfinished entry extends to the end of the track."""
     goes_on = entry.until is None and entry.state in ("waiting", "running")
     until = entry.until or (now if goes_on else entry.at)
