@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from datetime import timedelta
 from types import UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from uuid import UUID
+
+from typing_extensions import is_typeddict
 
 from shiftboss.db import Database
 from shiftboss.db.insights import TaskFilter, rows
@@ -35,6 +37,8 @@ def fits(value: Any, hint: Any) -> bool:
     origin, inner = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
         return any(fits(value, one) for one in inner)
+    if origin is Literal:
+        return value in inner
     if origin is list:
         return isinstance(value, list) and all(fits(one, inner[0]) for one in value)
     if hint is float:
