@@ -51,12 +51,9 @@ class Places(Family):
             "SELECT shiftboss.classify_place(%s, %s, %s::real)", [id, category, confidence]
         )
 
-    async def check_place(self, id: UUID, status: str, checks: dict[str, Any]) -> str | None:
-        """Store the results of the checks; return the previous status, or None if the place was deleted."""
-        row = await self._db.fetch_one(
-            "SELECT shiftboss.check_place(%s, %s, %s) AS was", [id, status, checks]
-        )
-        return row["was"] if row else None
+    async def check_place(self, id: UUID, status: str, checks: dict[str, Any]) -> None:
+        """Store the results of the checks."""
+        await self._db.call("check_place", id, status, checks)
 
     async def list_places(self, **page: Unpack[PlacePage]) -> list[Row]:
         """Return 100 places, or `limit`."""

@@ -65,24 +65,22 @@ class Fleet(Family):
 
     async def enroll(self, member: Member, secret: bytes, former: bytes | None, fresh: timedelta) -> Enrolled:
         """Register a worker. With the secret of its previous session, that session continues."""
-        [row] = await self._db.fetch(
-            "SELECT * FROM shiftboss.enroll(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
-            [
-                member.id,
-                secret,
-                former,
-                fresh,
-                member.queues,
-                member.capabilities.as_json(),
-                member.resource_limits.as_json(),
-                member.region,
-                member.host,
-                member.pid,
-                member.version,
-                member.incarnation,
-                timedelta(seconds=member.lease_seconds),
-                member.metadata,
-            ],
+        [row] = await self._db.call_rows(
+            "enroll",
+            member.id,
+            secret,
+            former,
+            fresh,
+            member.queues,
+            member.capabilities.as_json(),
+            member.resource_limits.as_json(),
+            member.region,
+            member.host,
+            member.pid,
+            member.version,
+            member.incarnation,
+            timedelta(seconds=member.lease_seconds),
+            member.metadata,
         )
         enrolled = Enrolled(**row)
         if member.schemas and not enrolled.taken:
@@ -169,8 +167,7 @@ class Fleet(Family):
         self, queues: Sequence[str] | None, requires: Row | None, age: timedelta
     ) -> tuple[int, int]:
         """Return how many tasks have been ready for that long, up to 10,000 per lane, and how many run."""
-        query = "SELECT * FROM shiftboss.work_at_hand(%s, %s, %s)"
-        [row] = await self._db.fetch(query, [queues, requires, age])
+        [row] = await self._db.call_rows("work_at_hand", queues, requires, age)
         return int(row["ready"]), int(row["running"])
 
     async def attempted(self, worker_id: str, ids: Iterable[UUID]) -> list[UUID]:

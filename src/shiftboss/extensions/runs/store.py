@@ -34,29 +34,21 @@ class Runs(Family):
         requested_by: str | None = None,
     ) -> StartedRun:
         """Create a run and its task, or return the active run of the same job."""
-        return await self._started(
-            "SELECT * FROM shiftboss.start_run(%s, %s, %s, %s, %s, %s)",
-            [bot, city, category, _sealed(params), queue, requested_by],
-        )
+        return await self._started("start_run", bot, city, category, _sealed(params), queue, requested_by)
 
     async def retry_run(
         self, id: UUID, *, queue: str = "default", requested_by: str | None = None
     ) -> StartedRun:
         """Start a new run that refers to the old one and continues where that one stopped."""
-        return await self._started("SELECT * FROM shiftboss.retry_run(%s, %s, %s)", [id, queue, requested_by])
+        return await self._started("retry_run", id, queue, requested_by)
 
-    async def _started(self, sql: str, params: list[Any]) -> StartedRun:
-        [row] = await self._db.fetch(sql, params)
+    async def _started(self, function: str, *given: Any) -> StartedRun:
+        [row] = await self._db.call_rows(function, *given)
         return StartedRun(row["id"], row["created"])
 
     async def cancel_run(self, id: UUID, reason: str | None = None) -> None:
         """Cancel a run: at once while it is pending, through its worker while it is running."""
         await self._db.call("cancel_run", id, current().text(reason))
-
-    async def task_of_run(self, id: UUID, queue: str = "default") -> UUID | None:
-        """Return the task of a pending run; create it if there is none."""
-        row = await self._db.fetch_one("SELECT shiftboss.task_of_run(%s, %s) AS id", [id, queue])
-        return row["id"] if row else None
 
     async def amend_run(
         self, id: UUID, city: str | None, category: str | None, params: dict[str, Any]
@@ -64,10 +56,7 @@ class Runs(Family):
         """Fill in unset values of a pending run, and return its task, or None if it has started."""
         if current():  # SQL cannot merge encrypted params
             params = params | (await self.get(id) or {}).get("params", {})
-        row = await self._db.fetch_one(
-            "SELECT shiftboss.amend_run(%s, %s, %s, %s) AS id", [id, city, category, _sealed(params)]
-        )
-        return row["id"] if row else None
+        return await self._db.call_value(UUID, "amend_run", id, city, category, _sealed(params))
 
     async def report_run(
         self,
@@ -80,11 +69,8 @@ class Runs(Family):
     ) -> bool:
         """Report progress. Returns False if the caller no longer holds the run and must stop."""
         sealed = None if checkpoint is None else current().value(checkpoint)
-        return await self._db.value(
-            bool,
-            "SELECT shiftboss.report_run(%s, %s, %s, %s, %s, %s)",
-            [id, lease, percent, counters, sealed, current().text(message)],
-        )
+        text = current().text(message)
+        return await self._db.call_value(bool, "report_run", id, lease, percent, counters, sealed, text)
 
     async def get(self, id: UUID) -> Row | None:
         return await self._db.fetch_one("SELECT * FROM shiftboss.runs WHERE id = %s", [id])
@@ -142,7 +128,7 @@ class Runs(Family):
     async def count_runs(
         self, *, bot: str | None = None, status: str | None = None, since: datetime | None = None
     ) -> int:
-        return await self._db.value(int, "SELECT shiftboss.count_runs(%s, %s, %s)", [bot, status, since])
+        return await self._db.call_value(int, "count_runs", bot, status, since)
 
 
 def _sealed(params: dict[str, Any] | None) -> dict[str, Any]:
