@@ -18,20 +18,14 @@ from shiftboss.worker.spool import seal
 
 
 def registration(member: Member, session: str) -> pb.RegisterWorkerRequest:
-    can, has = member.capabilities, member.resource_limits
+    versions = member.capabilities.versions.items()
+    capabilities = member.capabilities.as_json() | {
+        "versions": [pb.TypeVersions(task_type=one, versions=known) for one, known in versions]
+    }
     return pb.RegisterWorkerRequest(
         worker_id=member.id,
-        capabilities=pb.Capabilities(
-            task_types=can.task_types or (),
-            ai_providers=can.ai_providers,
-            max_concurrent_tasks=can.max_concurrent_tasks,
-            processing_speed=can.processing_speed,
-            specialized_features=can.specialized_features,
-            versions=[pb.TypeVersions(task_type=one, versions=known) for one, known in can.versions.items()],
-        ),
-        resource_limits=pb.ResourceLimits(
-            cpu_cores=has.cpu_cores, memory_gb=has.memory_gb, gpu_available=has.gpu_available
-        ),
+        capabilities=pb.Capabilities(**capabilities),
+        resource_limits=pb.ResourceLimits(**member.resource_limits.as_json()),
         queues=member.queues or (),
         region=member.region or "",
         host=member.host or "",

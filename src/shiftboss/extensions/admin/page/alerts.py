@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 from markupsafe import Markup
 
+from shiftboss.db.insights.rows import AlertRow
 from shiftboss.extensions.admin.page.channels import Channel, Look
 from shiftboss.extensions.admin.page.render import Piece
+from shiftboss.extensions.admin.page.shell import Shell
 from shiftboss.extensions.admin.page.words import capital
-
-if TYPE_CHECKING:
-    from shiftboss.db.insights.rows import AlertRow
-    from shiftboss.extensions.admin.page.mount import Shell
 
 EVERY = 5.0
 WAKES = frozenset({"event", "run"})

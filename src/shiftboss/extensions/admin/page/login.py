@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qs, urlencode
 
 from fastapi import APIRouter, Request
@@ -12,11 +12,9 @@ from fastapi.responses import Response
 from shiftboss.extensions.admin.access import COOKIE, same_origin
 from shiftboss.extensions.admin.backend import At
 from shiftboss.extensions.admin.page import answers
+from shiftboss.extensions.admin.page.shell import Shell
 from shiftboss.extensions.admin.problems import retry_after, status_of
 from shiftboss.model.errors import ShiftbossError
-
-if TYPE_CHECKING:
-    from shiftboss.extensions.admin.page.mount import Shell
 
 router = APIRouter(include_in_schema=False)
 LARGEST = 4096

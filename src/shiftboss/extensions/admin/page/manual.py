@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from shiftboss.extensions.admin.page import answers
-
-if TYPE_CHECKING:
-    from shiftboss.extensions.admin.page.mount import Shell
+from shiftboss.extensions.admin.page.shell import Shell
 
 router = APIRouter(include_in_schema=False)
 

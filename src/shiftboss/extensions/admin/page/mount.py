@@ -23,22 +23,12 @@ from shiftboss.extensions.admin.page import (
     tasks,
     workers,
 )
-from shiftboss.extensions.admin.page.channels import Channels
-from shiftboss.extensions.admin.page.render import Renderer
 from shiftboss.extensions.admin.page.routes import endpoints
+from shiftboss.extensions.admin.page.shell import Shell
 from shiftboss.extensions.admin.page.site import Page, Site
 from shiftboss.extensions.admin.problems import problem
 
 BUILT_IN = (tasks, approvals, workers, queues, schedules, events, access)
-
-
-class Shell:
-    """The objects that all pages of one service share."""
-
-    def __init__(self, admin: Backend, site: Site) -> None:
-        self.admin, self.site = admin, site
-        self.renderer = Renderer(site)
-        self.channels = Channels(admin.hub)
 
 
 def built_in() -> Site:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jinja2 import ChoiceLoader, Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from shiftboss.extensions.admin.page import words
 from shiftboss.extensions.admin.page.assets import asset
+from shiftboss.extensions.admin.page.site import Context, Page, Site, Visit
 from shiftboss.model.codec import shown
-
-if TYPE_CHECKING:
-    from shiftboss.extensions.admin.page.site import Context, Page, Site, Visit
 
 FRAME = ("title", "crumb", "side")
 STILL, SHEET = "still_", "sheet_"

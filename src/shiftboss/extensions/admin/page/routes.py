@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 from fastapi import Request
@@ -16,14 +16,12 @@ from shiftboss.extensions.admin.page.alerts import alerts_now
 from shiftboss.extensions.admin.page.forms import Form
 from shiftboss.extensions.admin.page.login import refusal, way_in
 from shiftboss.extensions.admin.page.render import Piece
+from shiftboss.extensions.admin.page.shell import Shell
 from shiftboss.extensions.admin.page.site import Context, Page, Reply, Visit
 from shiftboss.extensions.admin.page.watching import stream
 from shiftboss.extensions.admin.page.words import sentences
 from shiftboss.extensions.admin.problems import TooManyFailures, Unauthorized, retry_after, status_of
 from shiftboss.model.errors import NotFound, ShiftbossError, UsageError
-
-if TYPE_CHECKING:
-    from shiftboss.extensions.admin.page.mount import Shell
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 OWN = ("ask", "arg", "have")

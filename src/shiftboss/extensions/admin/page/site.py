@@ -6,15 +6,13 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
+from shiftboss.extensions.admin.backend import Backend
+from shiftboss.extensions.admin.page.forms import Form
 from shiftboss.model.access import Principal, Role
 from shiftboss.model.errors import ShiftbossError
-
-if TYPE_CHECKING:
-    from shiftboss.extensions.admin.backend import Backend
-    from shiftboss.extensions.admin.page.forms import Form
 
 Context = dict[str, Any]
 TEMPLATES = Path(__file__).parent / "templates"

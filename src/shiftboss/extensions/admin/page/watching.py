@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import orjson
 from fastapi import Request
@@ -15,11 +14,9 @@ from shiftboss.extensions.admin.page import answers
 from shiftboss.extensions.admin.page.alerts import alerts_channel
 from shiftboss.extensions.admin.page.channels import Channel, Look
 from shiftboss.extensions.admin.page.render import Piece
+from shiftboss.extensions.admin.page.shell import Shell
 from shiftboss.extensions.admin.page.site import Page, Visit
 from shiftboss.lifecycle import sleep
-
-if TYPE_CHECKING:
-    from shiftboss.extensions.admin.page.mount import Shell
 
 BEAT = 20.0
 CHECK_SESSION = 60.0
