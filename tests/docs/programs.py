@@ -96,3 +96,33 @@ await ctx.ai.close()
 await db.close()
 """,
 }
+
+#: The program around the blocks of durable-work.md that are lines of a handler, of a client and of a module.
+DURABLE = """
+from datetime import timedelta
+from types import SimpleNamespace
+from pydantic_ai.models.test import TestModel
+from shiftboss import App, Context
+
+app = App("press")
+
+
+@app.task()
+async def publish(ctx: Context, title: str) -> bool:
+    await ctx.emit(title)
+{question}
+    return verdict.ok
+
+
+{agents}
+
+shown = {{}}
+page = SimpleNamespace(show=shown.__setitem__, remove=lambda numbers: [shown.pop(number) for number in numbers])
+async with app, app.worker():
+    handle = await publish.enqueue("Owls")
+    await app.send_event("approval", {{"ok": True}})
+{stream}
+    assert await handle.result(timeout=30) is True
+    assert list(shown.values()) == ["Owls"]
+    assert await (await plan.enqueue("Where?")).result(timeout=30) == "Oslo"
+"""

@@ -7,11 +7,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from textwrap import indent
 
 import pytest
 
 from tests.docs.blocks import fences
-from tests.docs.programs import AFTER, BEFORE
+from tests.docs.programs import AFTER, BEFORE, DURABLE
 
 FRAMEWORKS = "run by tests/examples/test_frameworks.py"
 DOCUMENTS = "run by tests/docs/test_documents.py"
@@ -21,7 +22,7 @@ NOT_RUN = {
     "README.md": DOCUMENTS,
     "docs/index.md": DOCUMENTS,
     "docs/tutorial.md": DOCUMENTS,
-    "docs/how-to/durable-work.md": "the program is run by tests/docs/test_documents.py; the others are lines of handlers",
+    "docs/how-to/durable-work.md": "the first is run by tests/docs/test_documents.py, the others below",
     "docs/how-to/ai.md": "run by tests/extensions/ai/test_guide.py",
     "docs/how-to/django.md": FRAMEWORKS,
     "docs/how-to/fastapi.md": FRAMEWORKS,
@@ -53,12 +54,24 @@ def test_every_block_is_valid(page: str) -> None:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page not in NOT_RUN])
 def test_the_blocks_of_a_page_run(page: str, database_url: str, tmp_path: Path) -> None:
+    run("\n\n".join([BEFORE.get(page, ""), *code_of(page), AFTER.get(page, "")]), database_url, tmp_path)
+
+
+def test_the_lines_of_durable_work_run(database_url: str, tmp_path: Path) -> None:
+    _, question, stream, agents = code_of("docs/how-to/durable-work.md")
+    agents = agents.replace('"openai:gpt-5"', 'TestModel(custom_output_text="Oslo")')  # costs nothing
+    lines = {"question": indent(question, " " * 4), "stream": indent(stream, " " * 4), "agents": agents}
+    run(DURABLE.format(**lines), database_url, tmp_path)
+
+
+def run(program: str, database_url: str, folder: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", RUN],
-        input="\n\n".join([BEFORE.get(page, ""), *code_of(page), AFTER.get(page, "")]),
-        cwd=tmp_path,
+        input=program,
+        cwd=folder,
         env=os.environ
-        | {"SHIFTBOSS_DATABASE_URL": database_url, "SHIFTBOSS_DATA_DIR": str(tmp_path / "data")},
+        | {"SHIFTBOSS_DATABASE_URL": database_url, "SHIFTBOSS_DATA_DIR": str(folder / "data")}
+        | {"OPENAI_API_KEY": "k"},
         capture_output=True,
         text=True,
         timeout=60,
