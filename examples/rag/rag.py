@@ -11,14 +11,13 @@ import asyncio
 import sys
 from pathlib import Path
 
+from shiftboss import App
 from shiftboss.db import Database
-from shiftboss.extensions.ai import AI
-from shiftboss.extensions.ai.settings import AISettings
+from shiftboss.extensions.ai import Client, ai_of
 from shiftboss.extensions.vectorizer.search import search
-from shiftboss.extensions.vectorizer.settings import VectorizerSettings
 from shiftboss.extensions.vectorizer.worker import VectorizerWorker
-from shiftboss.model.settings import Settings
 
+app = App("rag")
 TABLE = "CREATE TABLE IF NOT EXISTS documents (path text PRIMARY KEY, body text NOT NULL)"
 FOLLOW = """
 SELECT ai.create_vectorizer('documents', columns => ARRAY['body'], template => '$path: $chunk',
@@ -42,14 +41,14 @@ async def index(db: Database, folder: Path) -> int:
     return len(found)
 
 
-async def embed(db: Database, ai: AI, settings: Settings) -> None:
+async def embed(db: Database, ai: Client) -> None:
     """Embed until nothing is due. `shiftboss vectorizer worker` does the same all the time."""
-    worker = VectorizerWorker(db, ai, settings=VectorizerSettings.of(settings), once=True)
+    worker = VectorizerWorker(db, ai, once=True)
     await worker.start()
     await worker.wait()
 
 
-async def ask(db: Database, ai: AI, question: str) -> list[tuple[str, str]]:
+async def ask(db: Database, ai: Client, question: str) -> list[tuple[str, str]]:
     """The passages that fit best, by meaning and by words, with their documents.
 
     To have a model write the answer: `await ai.complete(f"{question}\n\n{passages}")`.
@@ -59,15 +58,17 @@ async def ask(db: Database, ai: AI, question: str) -> list[tuple[str, str]]:
 
 
 async def main(command: str, *words: str) -> None:
-    settings = Settings.load()
-    async with await Database.open() as db, await AI.open(AISettings.of(settings), db) as ai:
+    async with app:
+        db, ai = await app.database(), ai_of(app)
         if command == "index":
             print(f"{await index(db, Path(words[0]))} documents")
-            await embed(db, ai, settings)
+            await embed(db, ai)
         else:
             for path, passage in await ask(db, ai, " ".join(words)):
                 print(f"{path}\n    {' '.join(passage.split())[:200]}\n")
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 3 or sys.argv[1] not in ("index", "ask"):
+        sys.exit(__doc__)
     asyncio.run(main(*sys.argv[1:]))

@@ -83,7 +83,10 @@ STAGES = {
             "curl -N": "endless curl --fail --no-progress-meter -N",
         }
     ),
-    "docs/how-to/ai.md": Stage(replaced={"7d1f": "$(shiftboss ai calls --limit 1 | cut -f1)"}),
+    "docs/how-to/ai.md": Stage(
+        "TASK=$(shiftboss submit shop.greet)\n",
+        {"7d1f": "$(shiftboss ai calls --limit 1 | cut -f1)", "0199d3c2-5b1e": '"$TASK"'},
+    ),
     "docs/how-to/backup-and-restore.md": Stage(
         replaced={"postgresql://copy.internal/fleet": '"$SHIFTBOSS_DATABASE_URL"'} | DOCTOR
     ),

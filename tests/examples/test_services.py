@@ -12,8 +12,6 @@ from starlette.testclient import TestClient
 
 from shiftboss.db import Database
 from shiftboss.extensions.ai import AI
-from shiftboss.extensions.ai.settings import AISettings
-from shiftboss.model.settings import Settings
 from tests.examples.test_frameworks import example
 
 Eventually = Callable[..., Awaitable[Any]]
@@ -48,21 +46,21 @@ async def test_the_image_service(db: Database) -> None:
 
 
 async def test_the_index_follows_its_folder(db: Database, tmp_path: Path) -> None:
-    rag, settings = example("rag/rag.py"), Settings.load()
+    rag = example("rag/rag.py")
     folder = tmp_path / "documents"
     folder.mkdir()
     (folder / "backup.md").write_text(
         "# Backup\n\nRestore a dump with pg_restore, then adopt the database.\n"
     )
     (folder / "cats.md").write_text("# Cats\n\nCats sleep for most of the day and hunt at night.\n")
-    async with await AI.open(AISettings.of(settings), db) as ai:
+    async with await AI.open(db=db) as ai:
         assert await rag.index(db, folder) == 2
-        await rag.embed(db, ai, settings)
+        await rag.embed(db, ai)
         [(path, passage), *_] = await rag.ask(db, ai, "how do I restore a dump?")
         assert (path, "pg_restore" in passage) == (str(folder / "backup.md"), True)
         (folder / "backup.md").unlink()
         assert await rag.index(db, folder) == 1
-        await rag.embed(db, ai, settings)
+        await rag.embed(db, ai)
         assert [path for path, _ in await rag.ask(db, ai, "how do I restore a dump?")] == [
             str(folder / "cats.md")
         ]
