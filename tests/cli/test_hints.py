@@ -121,7 +121,7 @@ async def test_every_command_of_the_doctor_works_as_printed(
         if row["rule"] not in ("queue_too_old", "vectorizer_behind"):  # their seconds go on
             assert row["message"] in told
     assert "ValueError: no shelf" in told
-    assert "no worker serves them" in told
+    assert "no worker serves this type" in told
     assert sum(bool(hint.since) for hint in wrong) >= len(firing)
     commands = {hint.command for hint in wrong if hint.command}
     assert len(commands) >= 10

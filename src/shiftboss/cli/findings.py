@@ -205,8 +205,8 @@ async def fleet(db: Database) -> list[Finding]:
     message = f"{count(counts['active_workers'], 'worker')}, {count(counts['queued_tasks'], 'task')} waiting"
     findings = [Finding("ok", "fleet", message), *await troubles(db), *await _unusable(db)]
     for row in await db.insights.condition.undone():
-        many = "1000 or more" if row["tasks"] >= 1000 else row["tasks"]
-        message = f"{many} tasks {row['task_type']} in queue {row['queue']}: no worker serves them"
+        many = "1000 or more tasks" if row["tasks"] >= 1000 else count(row["tasks"], "task")
+        message = f"{many} {row['task_type']} in queue {row['queue']}: no worker serves this type"
         findings.append(Finding("warning", "fleet", message, command=f"shiftboss why {row['example']}"))
     return findings
 
