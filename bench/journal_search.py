@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import math
 import random
 import tempfile
 import time
@@ -26,7 +27,7 @@ import numpy as np
 
 from shiftboss.db import Database
 from shiftboss.extensions.ai.protocol import Vectors
-from shiftboss.extensions.ai.providers.local import encoder
+from shiftboss.extensions.ai.providers.local import multilingual
 from shiftboss.extensions.ai.providers.local.terms import search_terms
 from shiftboss.extensions.journal.demo import USERS
 from shiftboss.extensions.journal.parsing import parse
@@ -35,7 +36,7 @@ from shiftboss.extensions.journal.store import Journal
 EF = (40, 100, 200, 400)
 LIMIT = 10
 SAMPLE = Path(__file__).parent.parent / "src" / "shiftboss" / "extensions" / "journal" / "sample"
-SIZE = encoder.DIMENSIONS
+SIZE = multilingual.DIMENSIONS
 
 
 class Text(NamedTuple):
@@ -49,7 +50,7 @@ def sentences() -> list[Text]:
     pool = [sentence.strip() for part in parts for sentence in part.split(".") if len(sentence) > 20]
     return [
         Text(vector, frozenset(search_terms(text)))
-        for text, vector in zip(pool, encoder.encode(pool), strict=True)
+        for text, vector in zip(pool, multilingual.embed(pool), strict=True)
     ]
 
 
@@ -79,12 +80,12 @@ async def fill(db: Database, texts: Sequence[Text], users: int) -> float:
     async with db.transaction() as conn, conn.cursor() as cursor:
         await cursor.execute("SET LOCAL maintenance_work_mem = '1GB'")
         columns = "entry_id, kind, user_id, model, dimensions, vector, terms"
-        await cursor.execute(f"DROP INDEX journal.embeddings_hnsw_{SIZE}")
+        await cursor.execute(f"DROP INDEX IF EXISTS journal.embeddings_hnsw_{SIZE}")
         async with cursor.copy(f"COPY journal.embeddings ({columns}) FROM STDIN") as copy:
             for row, text in zip(ids, texts, strict=True):
                 vector = str(text.vector.tolist())
                 owner = (row["id"], "content", row["user_id"])
-                await copy.write_row((*owner, encoder.MODEL, SIZE, vector, sorted(text.terms)))
+                await copy.write_row((*owner, multilingual.MODEL, SIZE, vector, sorted(text.terms)))
         await cursor.execute("SELECT journal.index_dimensions(%s)", [SIZE])
     await db.execute("ANALYZE journal.embeddings")
     await db.execute("ANALYZE journal.entries")
@@ -95,7 +96,12 @@ async def search(db: Database, query: Text, user: str | None, ef: int) -> tuple[
     """The numbers of the entries found, and the seconds it took."""
     started = time.perf_counter()
     rows = await db.family(Journal).search(
-        query.vector.tolist(), encoder.MODEL, user=user, limit=LIMIT, ef_search=ef, terms=sorted(query.terms)
+        query.vector.tolist(),
+        multilingual.MODEL,
+        user=user,
+        limit=LIMIT,
+        ef_search=ef,
+        terms=sorted(query.terms),
     )
     return {int(row["external_id"]) for row in rows}, time.perf_counter() - started
 
@@ -106,7 +112,11 @@ def best(texts: Sequence[tuple[int, Text]], query: Text) -> set[int]:
     holds = np.asarray([[term in text.terms for term in asked] for _, text in texts], dtype=np.float32)
     weights = np.log(1 + len(texts) / (0.5 + holds.sum(axis=0)))
     cosines = np.stack([text.vector for _, text in texts]) @ query.vector
-    scores = 10 * cosines + 3 * (holds @ weights) / weights.sum()
+    language = [
+        not query.terms.isdisjoint(term for term in text.terms if term.startswith("#")) for _, text in texts
+    ]
+    words = (holds @ weights) / (weights.sum() * math.sqrt(len(asked)))
+    scores = 10 * cosines + 3 * words + 2 * np.asarray(language)
     return {texts[place][0] for place in np.argsort(-scores)[:LIMIT]}
 
 

@@ -13,7 +13,7 @@ import shiftboss
 from shiftboss import App, Context
 from shiftboss.extensions.ai import AI, answers
 from shiftboss.extensions.ai.errors import Refused, Unsuitable
-from shiftboss.extensions.ai.providers.local import ANALYSERS, LocalProvider, embedder, encoder
+from shiftboss.extensions.ai.providers.local import ANALYSERS, LocalProvider, embedder, encoder, multilingual
 from shiftboss.extensions.ai.providers.local.extraction import find_entities
 from shiftboss.extensions.ai.providers.local.gloss import gloss
 from shiftboss.extensions.ai.providers.local.text import Text, split_sentences
@@ -162,12 +162,20 @@ async def test_the_sentence_encoder_knows_what_other_words_mean() -> None:
     assert german > other + 0.2
 
 
-async def test_a_long_text_is_the_mean_of_its_parts() -> None:
-    """The model reads 128 tokens; what follows them must count too."""
+async def test_the_multilingual_model_knows_words_that_no_list_has() -> None:
+    texts = ["entorse no tornozelo", "torci o pé a correr", "comprei um chapéu", ""]
+    made = await LocalProvider().embed(texts, multilingual.MODEL)
+    assert made.vectors.shape == (4, multilingual.DIMENSIONS)
+    assert np.allclose(np.linalg.norm(made.vectors, axis=1), 1, atol=1e-5)
+    same, other, _ = made.vectors[1:] @ made.vectors[0]
+    assert same > other + 0.1
+
+
+@pytest.mark.parametrize("model", [encoder.MODEL, multilingual.MODEL])
+async def test_a_long_text_is_the_mean_of_its_parts(model: str) -> None:
+    """The encoder reads 128 tokens; what follows them must count too."""
     start, end = "We sailed along the coast. " * 40, "My tooth was pulled at the dentist. " * 40
-    whole, first, about = (
-        await LocalProvider().embed([start + end, start, end[:100]], encoder.MODEL)
-    ).vectors
+    whole, first, about = (await LocalProvider().embed([start + end, start, end[:100]], model)).vectors
     assert whole @ about > first @ about + 0.2
 
 

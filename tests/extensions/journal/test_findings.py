@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from shiftboss.db import Database
-from shiftboss.extensions.ai.providers.local import encoder
+from shiftboss.extensions.ai.providers.local import multilingual
 from shiftboss.extensions.journal import commands
 from shiftboss.extensions.journal.pipeline import Pipeline
 from shiftboss.model.errors import UsageError
@@ -157,19 +157,19 @@ async def test_entries_of_the_former_local_model_are_found_beside_new_ones(
 
 
 NEAREST = """
-SELECT entry_id FROM journal.embeddings WHERE kind = 'content' AND dimensions = 384 AND model = %s
-ORDER BY vector::vector(384) <=> %s::vector(384) LIMIT 10
+SELECT entry_id FROM journal.embeddings WHERE kind = 'content' AND dimensions = 896 AND model = %s
+ORDER BY vector::vector(896) <=> %s::vector(896) LIMIT 10
 """
 
 
 async def test_the_index_and_the_exact_way_agree(analysed: Database, ai: CountingAI) -> None:
-    asked = await ai.embed(["a happy day with the family"], model=encoder.MODEL)
+    asked = await ai.embed(["a happy day with the family"], model=multilingual.MODEL)
     vector = asked.vectors[0].tolist()
     async with analysed.transaction() as conn:
         for way in ("enable_seqscan", "enable_sort"):
             await conn.execute(f"SET LOCAL {way} = off")
         plan = await conn.execute(f"EXPLAIN {NEAREST}", [asked.model, str(vector)])
-        assert "embeddings_hnsw_384" in str(await plan.fetchall())
+        assert "embeddings_hnsw_896" in str(await plan.fetchall())
         indexed = await conn.execute(NEAREST, [asked.model, str(vector)])
         found = [row["entry_id"] for row in await indexed.fetchall()]
     exact = await analysed.journal.search(vector, asked.model)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from shiftboss.db import Database
-from shiftboss.extensions.ai.providers.local import encoder
+from shiftboss.extensions.ai.providers.local import multilingual
 from shiftboss.extensions.journal import rows
 from tests.db.test_rows import check
 
@@ -38,5 +38,5 @@ async def test_rows_about_findings(analysed: Database, ai: CountingAI) -> None:
     check_all(await journal.entities("mara"), rows.Entity)
     check_all(await journal.mood("mara"), rows.Mood)
     check_all(await journal.status(), rows.Writer)
-    asked = await ai.embed(["rain"], model=encoder.MODEL)
+    asked = await ai.embed(["rain"], model=multilingual.MODEL)
     check_all(await journal.search(asked.vectors[0].tolist(), asked.model), rows.Found)

@@ -39,7 +39,7 @@ ENTRY_STAGES = {stage.name: stage for stage in (STRUCTURING, ANALYSIS, VECTORS)}
 USER_STAGES = ("contextual_processing", "cross_entry_analysis", "insight_generation")
 STEP_STAGE = {step.name: stage for stage in ENTRY_STAGES.values() for step in stage.steps}
 STEPS = (*STEP_STAGE, "cross_reference_embedding", *CONTEXTS)  # every result of an entry, in order
-INDEXED = (256, 384)  # dimensions whose index a migration creates
+INDEXED = (256, 384, 896)  # dimensions whose index a migration creates
 CROSS_ENTRY_VERSION = 2
 LONGEST_PAUSE = 2.0
 

@@ -11,7 +11,7 @@ from typing import Any
 from shiftboss.extensions.ai import AI
 from shiftboss.extensions.ai.errors import Malformed
 from shiftboss.extensions.ai.protocol import Embeddings
-from shiftboss.extensions.ai.providers.local import encoder
+from shiftboss.extensions.ai.providers.local import multilingual
 from shiftboss.extensions.ai.providers.local.terms import search_terms
 from shiftboss.extensions.journal.entry import Entry
 from shiftboss.extensions.journal.steps import Found, Inputs, Make, Results, Stage, Step, inputs_of, is_done
@@ -31,8 +31,8 @@ def _select_text(entry: Entry, results: Results) -> Inputs:
 
 
 def embedding_model(ai: AI) -> str | None:
-    """The local provider's sentence encoder, or whatever another provider is configured to use."""
-    return encoder.MODEL if ai.embedding_provider == "local" else None
+    """The local provider's multilingual model, or whatever another provider is configured to use."""
+    return multilingual.MODEL if ai.embedding_provider == "local" else None
 
 
 async def embed(inputs: Inputs, ai: AI) -> Found:

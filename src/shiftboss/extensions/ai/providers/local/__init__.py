@@ -20,7 +20,7 @@ from shiftboss.extensions.ai.protocol import (
     Usage,
     estimate_tokens,
 )
-from shiftboss.extensions.ai.providers.local import embedder, encoder
+from shiftboss.extensions.ai.providers.local import embedder, encoder, multilingual
 from shiftboss.extensions.ai.providers.local.extraction import extract_content
 from shiftboss.extensions.ai.providers.local.insight import generate_insights
 from shiftboss.extensions.ai.providers.local.moods import analyse_sentiment, detect_emotions
@@ -42,7 +42,7 @@ ANALYSERS: dict[str, Analyser] = {
     "classification": lambda text, given: classify(text, given.get("labels") or ()),
 }
 
-EMBEDDERS = {embedder.MODEL: embedder, encoder.MODEL: encoder}
+EMBEDDERS = {made.MODEL: made for made in (embedder, encoder, multilingual)}
 
 
 def register(task_type: str, analyser: Analyser) -> None:
@@ -51,7 +51,7 @@ def register(task_type: str, analyser: Analyser) -> None:
 
 
 class LocalProvider:
-    """Analysers by task type, and two embedding models. Free, deterministic, always there."""
+    """Analysers by task type, and three embedding models. Free, deterministic, always there."""
 
     name = "local"
     model = "local-rules-2"

@@ -7,7 +7,7 @@ English only, so other languages are glossed word by word.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -69,23 +69,32 @@ def _run(tokens: Sequence[Sequence[int]]) -> Vectors:
     return np.asarray(mean / np.linalg.norm(mean, axis=1, keepdims=True), dtype=np.float32)
 
 
-def windows(text: Text) -> list[str]:
-    """Runs of whole sentences in English, each of about `WINDOW` words."""
+def parts_of(text: Text) -> list[str]:
+    """Runs of whole sentences, each of about `WINDOW` words."""
     parts: list[list[str]] = [[]]
     for sentence in text.sentences:
         if parts[-1] and len(" ".join([*parts[-1], sentence]).split()) > WINDOW:
             parts.append([])
         parts[-1].append(sentence)
-    return [gloss(" ".join(part), text.tongue) for part in parts]
+    return [" ".join(part) for part in parts]
+
+
+def windows(text: Text) -> list[str]:
+    """The parts of a text in English."""
+    return [gloss(part, text.tongue) for part in parts_of(text)]
+
+
+def mean_of_parts(parts: Sequence[Sequence[str]], encode: Callable[[Sequence[str]], Vectors]) -> Vectors:
+    """Unit vectors, one row per text, by the vectors of its parts."""
+    flat = encode([part for each in parts for part in each])
+    ends = np.cumsum([len(each) for each in parts])
+    rows = np.asarray([part.mean(axis=0) for part in np.split(flat, ends[:-1])], dtype=np.float32)
+    return np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True), dtype=np.float32)
 
 
 def embed(texts: Sequence[str], dimensions: int = DIMENSIONS) -> Vectors:
     """Unit vectors, one row per text of any length and language; fewer `dimensions` are a cut."""
     if not texts:
         return np.zeros((0, dimensions), dtype=np.float32)
-    parts = [windows(Text(text)) for text in texts]
-    flat = encode([part for each in parts for part in each])
-    ends = np.cumsum([len(each) for each in parts])
-    rows = np.asarray([part.mean(axis=0) for part in np.split(flat, ends[:-1])], dtype=np.float32)
-    rows = rows[:, :dimensions]
+    rows = mean_of_parts([windows(Text(text)) for text in texts], encode)[:, :dimensions]
     return np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True), dtype=np.float32)

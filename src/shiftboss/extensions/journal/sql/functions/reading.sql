@@ -30,8 +30,9 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 $$;
 
 -- The entries most similar to a query, best first. Without terms, similarity is the cosine. With terms, it is ten parts cosine,
--- three parts the share of the terms that the entry contains, where rare terms weigh more, and two parts the same language (a
--- term that begins with "#"). If the filter leaves at most 10,000 entries, all of them are compared, which is exact and faster
+-- three parts the share of the terms that the entry contains, where rare terms weigh more, divided by the square root of their
+-- number (a long query is told by its meaning, a name by itself), and two parts the same language (a term that begins with
+-- "#"). If the filter leaves at most 10,000 entries, all of them are compared, which is exact and faster
 -- than an index scan that discards most rows. Otherwise the HNSW index selects the candidates, and a higher p_ef_search improves
 -- recall at the cost of speed.
 DROP FUNCTION IF EXISTS journal.search(public.vector, text, text, integer, timestamptz, timestamptz, integer);
@@ -71,7 +72,7 @@ BEGIN
             FROM unnest($7) AS a(term) LEFT JOIN hits h ON h.term = a.term
             WHERE a.term NOT LIKE '#%%' GROUP BY a.term
         ), shared AS (
-            SELECT h.id, sum(a.weight) / (SELECT sum(w.weight) FROM asked w) AS share
+            SELECT h.id, sum(a.weight) / (SELECT sum(w.weight) * sqrt(count(*)) FROM asked w) AS share
             FROM hits h JOIN asked a ON a.term = h.term GROUP BY h.id
         )
         SELECT n.id, n.user_id, n.external_id, n.written_at, n.timezone,

@@ -125,7 +125,7 @@ SET search_path = pg_catalog, pg_temp AS $$
         WHEN 'openai' THEN 1536 WHEN 'azure' THEN 1536 WHEN 'text-embedding-3-small' THEN 1536
         WHEN 'text-embedding-ada-002' THEN 1536 WHEN 'text-embedding-3-large' THEN 3072
         WHEN 'ollama' THEN 768 WHEN 'nomic-embed-text' THEN 768 WHEN 'mxbai-embed-large' THEN 1024
-        WHEN 'all-minilm' THEN 384 WHEN 'all-MiniLM-L6-v2' THEN 384 END END
+        WHEN 'all-minilm' THEN 384 WHEN 'all-MiniLM-L6-v2' THEN 384 WHEN 'minilm-use-multilingual' THEN 896 END END
 $$;
 
 -- Validate the row against its source table, and fill in keys, watched columns and defaults. Stores nothing.
