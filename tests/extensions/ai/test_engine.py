@@ -386,6 +386,25 @@ async def test_texts_are_kept_of_a_sample(db: Database, server: ProtocolServer, 
 
 
 @pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        ({"temperature": "hot"}, "temperature is 'hot'"),
+        ({"max_tokens": 0}, "max_tokens is 0"),
+        ({"timeout": -1}, "timeout is -1"),
+        ({"schema": dict}, "schema is <class 'dict'>"),
+        ({"need": "cheap"}, "need is 'cheap'"),
+    ],
+)
+async def test_an_invalid_value_is_refused_and_does_not_count_against_the_provider(
+    server: ProtocolServer, make_settings: Any, ask: dict[str, Any], message: str
+) -> None:
+    async with await AI.open(make_settings("openai")) as ai:
+        with pytest.raises(UsageError, match=message):
+            await ai.complete("Who?", **ask)
+    assert not server.requests()
+
+
+@pytest.mark.parametrize(
     ("keywords", "near"),
     [({"tennant": "acme"}, "tenant"), ({"max_token": 3}, "max_tokens"), ({"tenent": "a"}, "tenant")],
 )

@@ -88,6 +88,17 @@ def test_what_a_server_quotes_of_the_request_is_masked(said: str, left: str) -> 
     assert unquoted(said, asked) == left
 
 
+async def test_what_is_wrong_with_a_corrected_answer_is_told(
+    db: Database, server: ProtocolServer, make_settings: Any
+) -> None:
+    """The correction tells the model what was wrong, which does not make it the user's text."""
+    server.answers({"title": "no"})
+    async with await AI.open(make_settings("openai"), db) as ai:
+        with pytest.raises(Exhausted, match="processed_data: Field required"):
+            await ai.complete("What a day!", schema=answers.SentimentAnalysis, model="openai")
+    assert len(server.requests()) == 2
+
+
 async def test_a_stream_and_vectors_mask_the_request_as_well(
     db: Database, proxy: FaultProxy, make_settings: Any
 ) -> None:

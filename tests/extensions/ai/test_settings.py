@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from shiftboss.extensions.ai.configure import configured
 from shiftboss.model.errors import ConfigError
 from shiftboss.model.settings import Settings
 
@@ -20,6 +21,14 @@ def test_a_section_inside_a_section(tmp_path: Path) -> None:
     assert settings.source_of("ai.openai.api_key") == "SHIFTBOSS_AI_OPENAI_API_KEY"
     assert Settings.is_secret("ai.openai.api_key")
     assert "sk-hidden" not in repr(settings)
+
+
+def test_the_deployments_of_models_are_configured(tmp_path: Path) -> None:
+    (tmp_path / "shiftboss.toml").write_text(
+        '[ai]\nproviders = ["openai"]\n[[ai.models.small.deployments]]\nbase_url = "http://a/v1"\nmodel = "m"\n'
+    )
+    settings = Settings.load({}, tmp_path)
+    assert configured(settings.ai, {}) == {"openai": False, "small/1": True}
 
 
 def test_an_error_deep_inside_names_its_key(tmp_path: Path) -> None:

@@ -12,13 +12,18 @@ import orjson
 from pydantic import BaseModel
 
 from shiftboss.extensions.ai.prompts import Prompts
-from shiftboss.extensions.ai.protocol import Chat, Message, Need, Origin, Tool
+from shiftboss.extensions.ai.protocol import MAX_TOKENS, Chat, Message, Need, Origin, Tool
 from shiftboss.extensions.ai.schemas import json_schema
 from shiftboss.model.codec import current
 from shiftboss.model.errors import UsageError
 from shiftboss.model.task import storable
 
 PLAIN = "completion"  # the task type of a request that has neither a task nor a template
+RANGES: dict[str, tuple[tuple[type, ...], float, float]] = {
+    "max_tokens": ((int,), 1, MAX_TOKENS),
+    "temperature": ((int, float), 0, 2),
+    "timeout": ((int, float), 0.001, 86_400),
+}
 ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
@@ -109,6 +114,9 @@ def inquiry(prompt: str | None, schema: type[BaseModel] | None, ask: Ask, prompt
     template = ask.get("template")
     if sum(part is not None for part in (prompt, ask.get("messages"), template)) != 1:
         raise UsageError("give exactly one of a prompt, messages or a template")
+    _require_valid(ask, schema)
+    if ask.get("system") and prompt is None:
+        raise UsageError("system is for a plain prompt", hint="put it into the messages or the template")
     variables = {name: _clean(value) for name, value in (ask.get("variables") or {}).items()}
     kind = ask.get("task_type") or (template or PLAIN).partition("@")[0]  # limits apply to all versions
     origin = Origin(kind, ask.get("task_id"), ask.get("tenant"), ask.get("key"))
@@ -131,6 +139,19 @@ def inquiry(prompt: str | None, schema: type[BaseModel] | None, ask: Ask, prompt
         chat, Need(ask.get("need", Need.STANDARD)), ask.get("model"),
         cached if cached is not None else not temperature,
     )  # fmt: skip
+
+
+def _require_valid(ask: Ask, schema: Any) -> None:
+    """Check values that the provider would reject: its errors count against it for the whole fleet."""
+    if schema is not None and not (isinstance(schema, type) and issubclass(schema, BaseModel)):
+        raise UsageError(f"schema is {schema!r}", hint="pass a pydantic model class")
+    if ask.get("need", Need.STANDARD) not in set(Need):
+        raise UsageError(f"need is {ask.get('need')!r}", hint=f"use one of {', '.join(Need)}")
+    for name, (kinds, lowest, highest) in RANGES.items():
+        value: Any = ask.get(name)
+        number = isinstance(value, kinds) and not isinstance(value, bool)
+        if value is not None and not (number and lowest <= float(value) <= highest):
+            raise UsageError(f"{name} is {value!r}", hint=f"use a number from {lowest:g} to {highest:g}")
 
 
 def _messages(prompt: str | None, ask: Ask) -> list[Message]:

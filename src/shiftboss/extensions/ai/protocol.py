@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cache
@@ -98,8 +98,9 @@ class Chat:
 
     @property
     def own_text(self) -> str:
-        """What the user wrote, as JSON: the variables of a template, or else the messages."""
-        return _json(self.variables or self.messages)
+        """What the user wrote: the variables of a template, or else the messages before a correction."""
+        asked = self.messages[:-2] if self.corrected else self.messages
+        return "\n".join(_texts(self.variables or [message.get("content") for message in asked]))
 
     @property
     def prompt_tokens(self) -> int:
@@ -274,6 +275,15 @@ class Provider(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield the texts in a JSON value."""
+    if isinstance(value, Mapping | list | tuple):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from _texts(item)
+    elif value is not None:
+        yield str(value)
 
 
 @cache
