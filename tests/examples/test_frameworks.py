@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -340,6 +340,7 @@ async def test_an_exception_is_final_but_a_lost_worker_is_not(db: Database, even
     enqueue = "import django; django.setup(); from shop.tasks import tell; tell.enqueue('nothing')"
     run_django("-c", enqueue, url=db.url)
     assert await value(db, "SELECT max_attempts FROM tasks") == 3
+    assert await value(db, "SELECT backoff FROM tasks") == timedelta(seconds=2)
     with django_worker(db.url, "shiftboss.frameworks.django:app"):
 
         async def ended() -> bool:

@@ -55,7 +55,7 @@ class ShiftbossConfig(AppConfig):  # type: ignore[misc]
         with ThreadPoolExecutor(1) as thread:  # an event loop may be running in this one
             done = thread.submit(asyncio.run, migrate(url_of(connections[using]))).result()
         if verbosity and done.applied:
-            print(f"Shiftboss: applied {len(done.applied)} migrations to {using!r}")
+            print(f"Shiftboss: applied {len(done.applied)} migration(s) to {using!r}")
 
 
 def backends() -> dict[str, dict[str, Any]]:

@@ -43,7 +43,7 @@ STATUS = {
 app = App("django")
 
 
-@app.task("django.task")
+@app.task("django.task", backoff=2)
 def run(ctx: Context, path: str, args: list[Any], kwargs: dict[str, Any], backend: str) -> Any:
     """Run a Django task, given the path of its function."""
     task = _task(path).using(backend=backend, queue_name=ctx.task.queue)
