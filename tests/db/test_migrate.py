@@ -4,7 +4,9 @@ import asyncio
 import dataclasses
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -13,6 +15,7 @@ from shiftboss.db.connection import connect
 from shiftboss.db.migrate import is_current, migrate
 from shiftboss.db.sqlfiles import SqlFile, SqlTree, all_trees
 from shiftboss.model.errors import MigrationError
+from tests.conftest import as_superuser
 
 TABLE = SqlFile("0001_thing", "CREATE TABLE public.thing (id int PRIMARY KEY, name text);")
 COLUMN = SqlFile("0002_colour", "ALTER TABLE public.thing ADD COLUMN colour text;")
@@ -140,6 +143,35 @@ async def test_a_required_extension_is_installed(empty_database_url: str) -> Non
     )
     done = await migrate(empty_database_url, trees=[dataclasses.replace(TREE, migrations=[TABLE, needy])])
     assert (done.applied, done.notices) == (["0001_thing", "0002_vectors"], [])
+
+
+SLOW_VACUUM = """
+ALTER TABLE public.thing SET (autovacuum_vacuum_cost_delay = 100, autovacuum_vacuum_cost_limit = 1,
+    autovacuum_vacuum_threshold = 1, autovacuum_vacuum_scale_factor = 0);
+INSERT INTO public.thing SELECT n, repeat('x', 500) FROM generate_series(1, 20000) n;
+DELETE FROM public.thing;
+"""
+VACUUMS = """SELECT FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
+WHERE l.relation = 'public.thing'::regclass AND a.backend_type = 'autovacuum worker'"""
+
+
+async def test_autovacuum_does_not_hold_up_a_migration(
+    empty_database_url: str, eventually: Callable[..., Any]
+) -> None:
+    """An ordinary role cannot cancel it. PostgreSQL does, for a session that waits long enough."""
+    await migrate(empty_database_url, trees=[TREE])
+    with psycopg.connect(as_superuser(empty_database_url), autocommit=True) as server:
+        server.execute("ALTER SYSTEM SET autovacuum_naptime = 1")
+        server.execute("SELECT pg_reload_conf()")
+        try:
+            query(empty_database_url, SLOW_VACUUM)
+            await eventually(lambda: server.execute(VACUUMS).fetchall(), 60)
+            async with asyncio.timeout(30):
+                more = dataclasses.replace(TREE, migrations=[TABLE, COLUMN])
+                assert (await migrate(empty_database_url, trees=[more])).applied == ["0002_colour"]
+        finally:
+            server.execute("ALTER SYSTEM RESET autovacuum_naptime")
+            server.execute("SELECT pg_reload_conf()")
 
 
 async def test_ten_migrators_at_once(empty_database_url: str) -> None:

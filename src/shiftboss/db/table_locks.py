@@ -1,7 +1,8 @@
 """Takes all table locks of a migration at once, before it changes anything.
 
 Running sessions lock tables in other orders than a migration, so taking locks one by one would deadlock. Each
-wait ends before the server checks for deadlocks. Then all locks are released and tried again.
+wait ends before the server checks for deadlocks. Then all locks are released and tried again. The wait is longer
+only if autovacuum holds a lock, because PostgreSQL cancels autovacuum when it checks for deadlocks.
 """
 
 from __future__ import annotations
@@ -25,12 +26,18 @@ _CHANGED = re.compile(
 )
 _TRIGGER = re.compile(r"^CREATE (?:OR REPLACE )?TRIGGER [^;]*? ON (\w+\.\w+)", re.MULTILINE)
 _TABLES = """
-SELECT n.nspname AS schema, c.relname AS name FROM unnest(%s::text[]) w (name)
+SELECT n.nspname AS schema, c.relname AS name, c.oid FROM unnest(%s::text[]) w (name)
 JOIN pg_class c ON c.oid = to_regclass(w.name) AND c.relkind IN ('r', 'p')
 JOIN pg_namespace n ON n.oid = c.relnamespace
 ORDER BY 1, 2
 """
 _WAIT = "SELECT extract(epoch FROM current_setting('deadlock_timeout')::interval) / 2 AS seconds"
+# Only processes of autovacuum have a database and no user. An ordinary role does not see their backend_type.
+_VACUUMED = """
+SELECT EXISTS (SELECT FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
+    WHERE l.relation = ANY (%s) AND l.granted AND a.datid IS NOT NULL AND a.usesysid IS NULL) AS vacuumed
+"""
+_LONG_WAITS = 3  # they delay other sessions, and autovacuum against wraparound does not yield
 
 
 def changed_tables(migrations: Iterable[str]) -> set[str]:
@@ -51,15 +58,24 @@ async def lock_tables(conn: Connection, names: Iterable[str], mode: str, patienc
     tables = sql.SQL(", ").join(sql.Identifier(row["schema"], row["name"]) for row in found)
     lock = sql.SQL("LOCK TABLE {} IN {} MODE").format(tables, sql.SQL(mode))
     row = await (await conn.execute(_WAIT)).fetchone()
-    wait = min(float(row["seconds"]) if row else 0.5, 0.5)
+    half = float(row["seconds"]) if row else 0.5
+    wait, long_waits = min(half, 0.5), _LONG_WAITS
     deadline = time.monotonic() + patience
     while not await _locked(conn, lock, wait):
+        wait = min(half, 0.5)
+        if long_waits and await _vacuumed(conn, [table["oid"] for table in found]):
+            wait, long_waits = 4 * half, long_waits - 1  # after deadlock_timeout, autovacuum is cancelled
         if time.monotonic() > deadline:
             raise MigrationError(
                 f"other transactions locked the tables for {patience:.0f} seconds: nothing was changed",
                 hint="end long transactions (see pg_stat_activity), then run `shiftboss db migrate` again",
             )
         await asyncio.sleep(random.uniform(0.2, 1.0))  # let other sessions proceed
+
+
+async def _vacuumed(conn: Connection, tables: list[int]) -> bool:
+    row = await (await conn.execute(_VACUUMED, [tables])).fetchone()
+    return bool(row and row["vacuumed"])
 
 
 async def _locked(conn: Connection, lock: sql.Composed, wait: float) -> bool:
