@@ -30,7 +30,7 @@ from typing import Any
 import servers
 from shiftboss.db import Database
 from shiftboss.db.migrate import migrate
-from shiftboss.extensions.grpc.store import Fleet
+from shiftboss.extensions.grpc.store import FleetStore
 from shiftboss.leader.duties import candidate
 from shiftboss.model.settings import Settings
 from shiftboss.model.task import NewTask
@@ -83,7 +83,7 @@ class Simulation:
 
     def __init__(self, db: Database, workers: int, rate: float) -> None:
         self._db, self._rate = db, rate
-        self._fleet: Fleet = db.family(Fleet)
+        self._fleet: FleetStore = db.family(FleetStore)
         self._ids = [f"sim-{n}" for n in range(workers)]
         self._free = list(self._ids)
         self._leases: dict[str, int] = {}
@@ -186,7 +186,7 @@ async def ceiling(call: Callable[[int], Awaitable[int]], clients: int) -> float:
 
 async def ceilings(db: Database) -> dict[str, float]:
     """The maximum rate of each call alone: 8 clients with single calls, or 2 with batches."""
-    fleet: Fleet = db.family(Fleet)
+    fleet: FleetStore = db.family(FleetStore)
 
     async def beat(number: int) -> int:
         await db.workers.beat(f"sim-{random.randrange(1000)}", [])

@@ -10,7 +10,7 @@ import pytest
 from shiftboss.db import Database
 from shiftboss.extensions.grpc import messages
 from shiftboss.extensions.grpc.proto import fleet_pb2 as pb
-from shiftboss.extensions.grpc.store import Fleet
+from shiftboss.extensions.grpc.store import FleetStore
 from shiftboss.model.task import Claimed
 
 FULL = """
@@ -63,7 +63,7 @@ async def test_every_way_to_a_task_gives_the_same(db: Database, full: bool) -> N
         await db.execute("SELECT shiftboss.admit(%s)", [worker])
 
     async def given() -> Claimed:
-        [fields] = await db.family(Fleet).assign_each([str(row["id"])], ["w2"])
+        [fields] = await db.family(FleetStore).assign_each([str(row["id"])], ["w2"])
         assert fields.pop("worker_id") == "w2"
         return messages.claimed(pb.Assignment(**fields))
 

@@ -9,7 +9,7 @@ import pytest
 from shiftboss.app.inline import inline_claim
 from shiftboss.db import Database
 from shiftboss.extensions.grpc import codec, messages
-from shiftboss.extensions.grpc.store import EndedAttempt, Fleet
+from shiftboss.extensions.grpc.store import EndedAttempt, FleetStore
 from shiftboss.model.task import Fail, NewTask, Report
 from shiftboss.worker.handlers import Handler
 
@@ -29,7 +29,7 @@ async def test_a_report_without_a_pause_takes_the_backoff(db: Database, delay: f
     task_of = NewTask(task_type="t", backoff=timedelta(seconds=30), backoff_factor=1)
     [made] = await db.tasks.enqueue([task_of])
     [task] = await db.tasks.claim("w")
-    await db.family(Fleet).report(
+    await db.family(FleetStore).report(
         [EndedAttempt("w", str(made.id), task.lease, "failed", "boom", 1.0, delay, False)]
     )
     row = await db.tasks.get(made.id)

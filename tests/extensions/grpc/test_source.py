@@ -15,7 +15,7 @@ from shiftboss.extensions.grpc.link import CoordinatorError, CoordinatorUnavaila
 from shiftboss.extensions.grpc.server import Coordinator
 from shiftboss.extensions.grpc.settings import CoordinatorSettings
 from shiftboss.extensions.grpc.source import CoordinatorSource
-from shiftboss.extensions.grpc.store import Fleet
+from shiftboss.extensions.grpc.store import FleetStore
 from shiftboss.lifecycle import sleep
 from shiftboss.model.errors import TasksLocked
 from shiftboss.model.task import Cancelled, Claimed, Complete, Fail, NewTask, Postpone, Report, Unreadable
@@ -257,12 +257,12 @@ async def test_why_a_task_waits_and_the_coordinators_figures(
         return reason.detail if "all slots (1) of the capable workers (1)" in reason.detail else None
 
     assert coordinator.address in await eventually(busy, timeout=20)
-    (row,) = await db.family(Fleet).coordinators()
+    (row,) = await db.family(FleetStore).coordinators()
     assert row["workers"] == 1
     assert row["figures"]["assigned"] == 1
     assert row["figures"]["scheduling_p50_seconds"] > 0
     await coordinator.stop()
-    assert await db.family(Fleet).coordinators() == []
+    assert await db.family(FleetStore).coordinators() == []
 
 
 async def test_results_that_nobody_took_survive_the_worker(

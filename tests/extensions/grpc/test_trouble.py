@@ -18,7 +18,7 @@ from shiftboss.extensions.grpc.registry import Registry
 from shiftboss.extensions.grpc.server import Coordinator
 from shiftboss.extensions.grpc.settings import CoordinatorSettings
 from shiftboss.extensions.grpc.source import CoordinatorSource
-from shiftboss.extensions.grpc.store import Fleet
+from shiftboss.extensions.grpc.store import FleetStore
 from shiftboss.model.task import Claimed, Complete, Report
 from shiftboss.model.worker import Member
 from tests.supervisor.test_starts import away
@@ -228,7 +228,7 @@ async def test_only_a_true_nul_is_refused_in_a_result(
     assert row["status"] == ("Complete" if good else "Failed")
 
 
-@pytest.mark.parametrize(("family", "call"), [(Installation, "own"), (Fleet, "detach")])
+@pytest.mark.parametrize(("family", "call"), [(Installation, "own"), (FleetStore, "detach")])
 async def test_a_coordinator_that_starts_waits_for_the_database(
     start: StartCoordinator, monkeypatch: pytest.MonkeyPatch, family: type, call: str
 ) -> None:

@@ -19,7 +19,7 @@ from shiftboss.extensions.grpc.registry import Registry
 from shiftboss.extensions.grpc.scheduler import Assignments, FleetSnapshot, FlowState, Lane, schedule
 from shiftboss.extensions.grpc.session import Held, Session
 from shiftboss.extensions.grpc.settings import CoordinatorSettings
-from shiftboss.extensions.grpc.store import Fleet
+from shiftboss.extensions.grpc.store import FleetStore
 from shiftboss.lifecycle import Service, sleep, ticks
 from shiftboss.lifecycle.waiting import when_up
 from shiftboss.log import get_logger
@@ -61,7 +61,7 @@ class Dispatcher(Service):
         self._wake.set()
 
     async def run(self) -> None:
-        await when_up(lambda: self._db.family(Fleet).detach(self._name), stopping=self.stopping)
+        await when_up(lambda: self._db.family(FleetStore).detach(self._name), stopping=self.stopping)
         self.ready()
         helpers = [
             asyncio.create_task(work, name=name)
@@ -78,8 +78,8 @@ class Dispatcher(Service):
             await asyncio.gather(*helpers, return_exceptions=True)
             await self._sleeper.close()
             with suppress(DatabaseError):
-                await self._db.family(Fleet).detach(self._name)
-                await self._db.family(Fleet).withdraw_coordinator(self._name)
+                await self._db.family(FleetStore).detach(self._name)
+                await self._db.family(FleetStore).withdraw_coordinator(self._name)
 
     async def _listen(self) -> None:
         async for notice in listen(self._listen_url, ["shiftboss_tasks", "shiftboss_orders"]):
@@ -120,7 +120,7 @@ class Dispatcher(Service):
         connected = {session.worker_id: session for session in self._registry.connected()}
         if not connected:
             return
-        found = {row["id"]: row for row in await self._db.family(Fleet).standing(list(connected))}
+        found = {row["id"]: row for row in await self._db.family(FleetStore).standing(list(connected))}
         for id, session in connected.items():
             row = found.get(id)
             session.profile.open = row is None or not row["shut"]
@@ -175,7 +175,7 @@ class Dispatcher(Service):
         If another coordinator took the selected tasks, both read the same heads. Each then starts at a random
         position a little further on.
         """
-        rows = await self._db.family(Fleet).waiting(limit * 4 if self._contended else limit, marks)
+        rows = await self._db.family(FleetStore).waiting(limit * 4 if self._contended else limit, marks)
         lanes = []
         for row in rows:
             skip = random.randint(0, max(len(row["ids"]) - limit, 0))
@@ -196,7 +196,7 @@ class Dispatcher(Service):
         if not plan.assignments:
             return []
         ids = [one.task for one in plan.assignments]
-        rows = await self._db.family(Fleet).assign_each(ids, [one.worker for one in plan.assignments])
+        rows = await self._db.family(FleetStore).assign_each(ids, [one.worker for one in plan.assignments])
         by_worker: dict[str, list[pb.Assignment]] = defaultdict(list)
         for row in rows:
             by_worker[row.pop("worker_id")].append(pb.Assignment(**row))
@@ -216,7 +216,9 @@ class Dispatcher(Service):
         workers = [session.candidate() for session in self._registry.connected()]
         plan = schedule(FleetSnapshot(workers, lanes, self._turn, self._fairness))
         reasons = {lane: (why.reason, why.detail) for lane, why in plan.reasons.items()}
-        await self._db.family(Fleet).announce_coordinator(self._name, len(workers), self._figures(), reasons)
+        await self._db.family(FleetStore).announce_coordinator(
+            self._name, len(workers), self._figures(), reasons
+        )
 
     def _figures(self) -> dict[str, float]:
         """Return counts since the start, and the seconds of each part of the last thousand passes."""

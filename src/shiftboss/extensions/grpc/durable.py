@@ -18,7 +18,7 @@ from shiftboss.extensions.grpc.proto import fleet_pb2_grpc
 from shiftboss.extensions.grpc.refusals import CallRefused, Context, answering, invalid
 from shiftboss.extensions.grpc.registry import Registry
 from shiftboss.extensions.grpc.session import Held, Session
-from shiftboss.extensions.grpc.store import Fleet
+from shiftboss.extensions.grpc.store import FleetStore
 from shiftboss.model.codec import current
 from shiftboss.model.errors import UsageError
 from shiftboss.model.step import Loaded
@@ -36,7 +36,7 @@ class DurableCalls(fleet_pb2_grpc.FleetServicer):
     async def LoadSteps(self, request: pb.LoadStepsRequest, context: Context) -> pb.LoadStepsResponse:
         session = await self._registry.session(request.worker_id, request.session)
         begun = [codec.begun(one) for one in request.tasks]
-        ours = await self._db.family(Fleet).held_by(
+        ours = await self._db.family(FleetStore).held_by(
             session.worker_id, [(id, lease) for id, lease, _ in begun]
         )
         found = await self._db.steps.begin([one for one in begun if one[0] in ours]) if ours else {}
@@ -91,7 +91,7 @@ class DurableCalls(fleet_pb2_grpc.FleetServicer):
         unsure = [(id, lease) for id, lease in held if session.held.get(lease) != id]
         if not unsure:
             return
-        foreign = await self._db.family(Fleet).foreign_leases(session.worker_id, unsure)
+        foreign = await self._db.family(FleetStore).foreign_leases(session.worker_id, unsure)
         if foreign:
             raise CallRefused(
                 grpc.StatusCode.PERMISSION_DENIED,

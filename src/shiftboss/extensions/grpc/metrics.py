@@ -5,14 +5,14 @@ from __future__ import annotations
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from shiftboss.db import Database
-from shiftboss.extensions.grpc.store import Fleet
+from shiftboss.extensions.grpc.store import FleetStore
 
 FIGURES = (("scheduling_seconds", "scheduling"), ("claim_seconds", "claim"))
 
 
 async def coordinators(db: Database) -> list[Metric]:
     """Return the latencies of scheduling and claiming per coordinator."""
-    rows = await db.family(Fleet).coordinators()
+    rows = await db.family(FleetStore).coordinators()
     families: list[Metric] = []
     for name, figure in FIGURES:
         family = GaugeMetricFamily(

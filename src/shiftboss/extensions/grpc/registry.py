@@ -12,7 +12,7 @@ from shiftboss.db import Database
 from shiftboss.extensions.grpc.refusals import CallRefused, TooFast, unknown_worker, wrong_session
 from shiftboss.extensions.grpc.session import Rate, Session, hashed, profile_of
 from shiftboss.extensions.grpc.settings import CoordinatorSettings
-from shiftboss.extensions.grpc.store import Fleet
+from shiftboss.extensions.grpc.store import FleetStore
 from shiftboss.model.worker import Member
 
 FORGET_AFTER = 600.0
@@ -39,7 +39,7 @@ class Registry:
     async def enroll(self, member: Member, former: str) -> tuple[str, bool]:
         """Register a worker. Return the secret of its session, and whether its previous session continues."""
         secret = secrets.token_urlsafe(24)
-        done = await self._db.family(Fleet).enroll(
+        done = await self._db.family(FleetStore).enroll(
             member,
             hashed(secret),
             hashed(former) if former else None,
@@ -57,7 +57,7 @@ class Registry:
         return (former if done.resumed else secret), done.resumed
 
     async def _refresh(self, session: Session) -> None:
-        row = await self._db.family(Fleet).session(session.worker_id)
+        row = await self._db.family(FleetStore).session(session.worker_id)
         if row is not None:
             lapsed, session.profile = session.profile.lapsed, profile_of(row)
             session.profile.lapsed = lapsed
@@ -79,14 +79,14 @@ class Registry:
         Another coordinator may have registered another process with this ID in the meantime.
         """
         session = await self.session(worker_id, secret)
-        row = await self._db.family(Fleet).session(worker_id)
+        row = await self._db.family(FleetStore).session(worker_id)
         if row is None or bytes(row["secret"]) != session.secret:
             self.end(session, REPLACED)
             raise wrong_session(worker_id)
         return session
 
     async def _adopt(self, worker_id: str, secret: str) -> Session:
-        row = await self._db.family(Fleet).session(worker_id) if worker_id.isprintable() else None
+        row = await self._db.family(FleetStore).session(worker_id) if worker_id.isprintable() else None
         if row is None:
             raise unknown_worker(worker_id)
         if bytes(row["secret"]) != hashed(secret):

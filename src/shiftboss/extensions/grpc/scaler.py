@@ -15,7 +15,7 @@ from shiftboss.db import Database
 from shiftboss.extensions.grpc.proto import externalscaler_pb2 as pb
 from shiftboss.extensions.grpc.proto import externalscaler_pb2_grpc
 from shiftboss.extensions.grpc.refusals import Context
-from shiftboss.extensions.grpc.store import Fleet
+from shiftboss.extensions.grpc.store import FleetStore
 from shiftboss.model.errors import ShiftbossError
 
 METRIC = "shiftboss-work"
@@ -77,7 +77,9 @@ class Scaler(externalscaler_pb2_grpc.ExternalScalerServicer):
     async def _work(self, request: pb.ScaledObjectRef, context: Context) -> int:
         wanted = await _parsed(request, context)
         try:
-            ready, running = await self._db.family(Fleet).work(wanted.queues, wanted.requires, wanted.age)
+            ready, running = await self._db.family(FleetStore).work(
+                wanted.queues, wanted.requires, wanted.age
+            )
         except ShiftbossError as error:
             # KEDA keeps the number of workers while its scaler is unavailable.
             await context.abort(grpc.StatusCode.UNAVAILABLE, error.message)

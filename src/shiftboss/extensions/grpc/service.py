@@ -23,7 +23,7 @@ from shiftboss.extensions.grpc.refusals import (
     unknown_worker,
 )
 from shiftboss.extensions.grpc.session import Session
-from shiftboss.extensions.grpc.store import EndedAttempt, Fleet
+from shiftboss.extensions.grpc.store import EndedAttempt, FleetStore
 from shiftboss.extensions.grpc.streams import Parts, Streams
 from shiftboss.model.access import Principal, Role
 from shiftboss.model.errors import TasksLocked, UsageError
@@ -114,7 +114,7 @@ class FleetService(DurableCalls):
 
     async def _beat_all(self, beats: Sequence[dict[str, Any]]) -> list[Orders | None]:
         latest = {beat["id"]: beat for beat in beats}
-        orders = await self._db.family(Fleet).beats([latest[id] for id in sorted(latest)])
+        orders = await self._db.family(FleetStore).beats([latest[id] for id in sorted(latest)])
         return [orders.get(beat["id"]) for beat in beats]
 
     async def AssignTask(
@@ -139,7 +139,9 @@ class FleetService(DurableCalls):
     async def ReportLogs(self, request: pb.ReportLogsRequest, context: Context) -> pb.ReportLogsResponse:
         session = await self._registry.session(request.worker_id, request.session)
         lines = [codec.log_line(one) for one in request.lines[: codec.MAX_LINES]]
-        own = set(await self._db.family(Fleet).attempted(session.worker_id, {line.task_id for line in lines}))
+        own = set(
+            await self._db.family(FleetStore).attempted(session.worker_id, {line.task_id for line in lines})
+        )
         ended = [codec.uuid(id, "ended") for id in request.ended[: codec.MAX_LINES]]
         await self._db.logs.append(
             [line for line in lines if line.task_id in own], [id for id in ended if id in own]
@@ -174,7 +176,7 @@ class FleetService(DurableCalls):
         """Store a batch of reports in one transaction. Only the reporter of a lease can make it stale."""
         every = {one[:3]: one for report in reports for one in report}
         try:
-            stale, locked = await self._db.family(Fleet).report(list(every.values())), frozenset[UUID]()
+            stale, locked = await self._db.family(FleetStore).report(list(every.values())), frozenset[UUID]()
         except TasksLocked as error:
             stale, locked = set(error.stale), error.ids
         return [(set(map(str, stale)), set(map(str, locked)))] * len(reports)
@@ -185,7 +187,7 @@ class FleetService(DurableCalls):
     ) -> pb.UnregisterWorkerResponse:
         session = await self._registry.current(request.worker_id, request.session)
         returned = await self._db.workers.leave(session.worker_id)
-        await self._db.family(Fleet).detach(self._name, session.worker_id)
+        await self._db.family(FleetStore).detach(self._name, session.worker_id)
         self._registry.end(session, "the worker unregistered")
         return pb.UnregisterWorkerResponse(returned_tasks=returned or 0)
 

@@ -60,7 +60,7 @@ class Enrolled(NamedTuple):
     resumed: bool
 
 
-class Fleet(Family):
+class FleetStore(Family):
     """Sessions of workers, and batches of heartbeats, assignments and reports."""
 
     async def enroll(self, member: Member, secret: bytes, former: bytes | None, fresh: timedelta) -> Enrolled:

@@ -18,7 +18,7 @@ from shiftboss.extensions.grpc.refusals import CallRefused, Context, TooFast, an
 from shiftboss.extensions.grpc.registry import Registry
 from shiftboss.extensions.grpc.session import Session, StreamOutbox
 from shiftboss.extensions.grpc.settings import CoordinatorSettings
-from shiftboss.extensions.grpc.store import Fleet
+from shiftboss.extensions.grpc.store import FleetStore
 from shiftboss.lifecycle import first_of
 from shiftboss.log import get_logger
 from shiftboss.model.errors import DatabaseError
@@ -69,7 +69,7 @@ class Streams:
     ) -> None:
         session.free_slots = session.ahead = 0
         await self._unaccepted(session)
-        await self._db.family(Fleet).attach(session.worker_id, self._name)
+        await self._db.family(FleetStore).attach(session.worker_id, self._name)
         reading, writing = self._read(session, first, requests), self._write(session, outbox, context)
         (await first_of(reading, writing)).result()
 
@@ -126,7 +126,7 @@ class Streams:
         session.free_slots = 0
         with suppress(DatabaseError):
             await self._unaccepted(session)
-            await self._db.family(Fleet).detach(self._name, session.worker_id)
+            await self._db.family(FleetStore).detach(self._name, session.worker_id)
 
     async def _unaccepted(self, session: Session) -> None:
         """Return assignments of the previous stream that were not accepted to the queue."""
