@@ -1,8 +1,8 @@
 """Takes all table locks of a migration at once, before it changes anything.
 
 Running sessions lock tables in other orders than a migration, so taking locks one by one would deadlock. Each
-wait ends before the server checks for deadlocks. Then all locks are released and tried again. The wait is longer
-only if autovacuum holds a lock, because PostgreSQL cancels autovacuum when it checks for deadlocks.
+wait ends before the server checks for deadlocks. Then all locks are released and tried again. If autovacuum
+holds a lock, the wait is longer, because PostgreSQL cancels autovacuum when it checks for deadlocks.
 """
 
 from __future__ import annotations
