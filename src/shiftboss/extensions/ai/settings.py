@@ -23,7 +23,7 @@ class ProviderSettings(Section):
     api_key_file: Path | None = None
     """File that holds the API key."""
     base_url: str | None = None
-    """Address of the API."""
+    """Address of the API. Default: the vendor's own environment variable, or else its public address."""
     api_version: str | None = None
     """Version of the API (Azure)."""
     model: str

@@ -71,7 +71,7 @@ class LocalProvider:
             raise Unsuitable(
                 self.name,
                 f"it answers only the built-in analyses, not {chat.name!r}",
-                hint=f"it knows {known}",
+                hint=f"the local provider knows {known}",
             )
         started = time.perf_counter()
         try:
