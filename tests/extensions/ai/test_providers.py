@@ -247,6 +247,23 @@ async def test_a_server_without_the_model_says_so(proxy: FaultProxy, make_settin
     assert refused.value.hint == "check model and base_url"
 
 
+async def test_ollama_names_the_embedding_model_to_pull(proxy: FaultProxy, make_settings: Any) -> None:
+    proxy.fault, proxy.status, proxy.canned = "canned", "404 Not Found", b'{"error": "not found"}'
+    async with await AI.open(make_settings("ollama", url=proxy.url)) as ai:
+        with pytest.raises(Exhausted, match="no model 'nomic-9'") as refused:
+            await ai.embed(["x"], "nomic-9", "ollama")
+    assert refused.value.hint == "run `ollama pull nomic-9`"
+
+
+async def test_a_spent_quota_is_tried_again_after_a_minute(proxy: FaultProxy, make_settings: Any) -> None:
+    proxy.fault, proxy.status = "canned", "429 Too Many Requests"
+    proxy.canned = b'{"error": {"message": "You exceeded your quota", "code": "insufficient_quota"}}'
+    async with await AI.open(make_settings("openai", url=proxy.url)) as ai:
+        with pytest.raises(Defer, match="the vendor's quota is spent") as held:
+            await ai.complete("x")
+    assert held.value.seconds == 60
+
+
 async def test_open_without_anything_configured_is_a_clear_error() -> None:
     with pytest.raises(ConfigError, match="no AI provider"):
         await AI.open(AISettings(providers=["openai"]), environment={})
