@@ -48,7 +48,7 @@ extension = Extension(
     },
     loggers=("openai", "wordllama"),
     pages=(f"{__name__}.page:PAGES", f"{__name__}.page_calls:PAGES", f"{__name__}.page_limits:PAGES"),
-    cards=(f"{__name__}.card:CARD",),
+    cards=(f"{__name__}.page:CARD",),
     stories=(f"{__name__}.story:STORY",),
     routes=(f"{__name__}.api:router",),
     rules=(f"{__name__}.rules:RULES",),

@@ -1,4 +1,4 @@
-"""The page of AI providers: circuit, limits, spend, latency and cache hit rates."""
+"""The page of AI providers, with circuit, limits, spend, latency and cache hit rates, and their card."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shiftboss.extensions.admin.page.site import Context, Page, Visit
+from shiftboss.extensions.admin.page.site import Card, Context, Page, Visit
 from shiftboss.extensions.ai.configure import configured
 from shiftboss.extensions.ai.settings import AISettings
 from shiftboss.extensions.ai.store import AIEngine
@@ -30,6 +30,10 @@ async def view(visit: Visit) -> Context:
     return {"tabs": TABS, "rows": rows, "cache": await engine.ai_cache_status()}
 
 
+async def card(visit: Visit) -> Context:
+    return {"providers": await visit.admin.reads.family(AIEngine).ai_provider_status()}
+
+
 TEMPLATES = Path(__file__).parent / "templates"
 TABS = {"/providers": "Providers", "/ai/calls": "Calls", "/ai/limits": "Limits"}
 PAGES = (
@@ -45,3 +49,4 @@ PAGES = (
         every=10.0,
     ),
 )
+CARD = Card(template="providers_card.html", view=card, templates=TEMPLATES)
