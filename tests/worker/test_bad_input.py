@@ -190,6 +190,26 @@ async def test_a_handler_that_does_not_listen_is_left_behind(
         await eventually(lambda: not [task for task in asyncio.all_tasks() if "_attempt" in repr(task)])
 
 
+@pytest.mark.parametrize("size", [1, 2])
+async def test_a_batch_that_does_not_listen_is_left_behind(
+    db: Database, start_worker: StartWorker, eventually: Callable[..., Any], size: int
+) -> None:
+    handlers = Handlers()
+
+    @handlers.task("deaf", batch=size)
+    async def deaf(items: list[int]) -> list[int]:
+        while True:
+            with suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+
+    async with start_worker(handlers) as worker:
+        terms: dict[str, Any] = {"timeout": timedelta(seconds=0.2), "max_attempts": 1}
+        for id in [await enqueue(db, "deaf", params={"item": n}, **terms) for n in range(size)]:
+            assert "timed out" in (await finished(db, id))["error_message"]
+        await eventually(lambda: worker._usage()["abandoned"] == 1)
+        await eventually(lambda: not [task for task in asyncio.all_tasks() if "Batches._call" in repr(task)])
+
+
 async def test_what_a_stopped_handler_raises_does_not_count(db: Database, start_worker: StartWorker) -> None:
     handlers = Handlers()
     started = asyncio.Event()

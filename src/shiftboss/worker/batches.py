@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 #: The name of the argument of a batch task.
 ITEM = "item"
+#: Seconds that a cancelled coroutine has to end. After that it is abandoned.
+STOP_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,7 @@ class Batches:
         self.on_room: Callable[[], None] = lambda: None
         #: How many tasks wait here or are part of a call.
         self.tasks = 0
-        #: Calls in threads that continued after all their tasks were stopped.
+        #: Calls that continued after all their tasks were stopped.
         self.abandoned = 0
 
     @property
@@ -193,8 +195,14 @@ class Batches:
         self, call: asyncio.Task[None], entries: list[BatchEntry], _: asyncio.Future[Any]
     ) -> None:
         """Cancel a call when all its tasks were cancelled or timed out."""
-        if not call.done() and all(entry.done.cancelled() for entry in entries):
+        if not call.cancelling() and not call.done() and all(entry.done.cancelled() for entry in entries):
             call.cancel()
+            asyncio.get_running_loop().call_later(STOP_SECONDS, self._abandon, call)
+
+    def _abandon(self, call: asyncio.Task[None]) -> None:
+        if not call.done():
+            self.abandoned += 1
+            self._mark.give_up(call)
 
     async def _call(self, gathering: Gathering) -> None:
         handler, entries = gathering.handler, gathering.entries
@@ -221,7 +229,7 @@ class Batches:
         for lease in leases:
             self._mark.enter(lease)
         try:
-            return await call()
+            return await self._mark.steps(0, call())  # no single lease is at fault
         finally:
             for lease in leases:
                 self._mark.leave(lease)

@@ -27,7 +27,7 @@ from shiftboss.model.task import (
     Unreadable,
     storable,
 )
-from shiftboss.worker.batches import ITEM, Batches
+from shiftboss.worker.batches import ITEM, STOP_SECONDS, Batches
 from shiftboss.worker.blocking import SyncContext, on
 from shiftboss.worker.children import Children
 from shiftboss.worker.context import Context, ReportProgress, current
@@ -48,8 +48,6 @@ Stop = Literal["cancel", "timeout", "stop", "lost"]
 
 MAX_RESULT = 16 * 1024 * 1024
 UNKNOWN_DELAY = 30.0
-#: Seconds that a cancelled coroutine has to end. After that it is abandoned.
-STOP_SECONDS = 2.0
 
 
 class Attempt:
@@ -155,8 +153,7 @@ class Executor:
     def _abandon(self, attempt: Attempt, handle: asyncio.Task[None]) -> None:
         if not handle.done():
             self._abandoned += 1
-            self._mark.give_up(attempt.task.lease)  # otherwise the end of the loop would wait for it
-            handle.cancel()
+            self._mark.give_up(handle)
             self._on_stopped(attempt, self._verdict(attempt))
 
     def _verdict(self, attempt: Attempt) -> Outcome:

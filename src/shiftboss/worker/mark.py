@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import struct
 import threading
 import time
@@ -67,7 +68,7 @@ class Mark:
         self._started = _List(self.words, UNSTARTED, range(STARTED, WORDS))
         self.start, self.end = self._started.enter, self._started.leave  # for attempts
         self.enter, self.leave = self._threads.enter, self._threads.leave  # for handlers in threads
-        self._given_up: set[int] = set()
+        self._given_up: set[asyncio.Task[Any] | None] = set()
 
     @coroutine
     def steps(self, lease: int, work: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
@@ -89,16 +90,20 @@ class Mark:
             try:
                 value = yield awaited
             except BaseException as caught:
-                if lease in self._given_up:
-                    self._given_up.discard(lease)
+                if (task := asyncio.current_task()) in self._given_up:
+                    self._given_up.discard(task)
                     with suppress(RuntimeError):  # it ignores even this
                         work.close()
                     raise
                 value, error = None, caught
 
-    def give_up(self, lease: int) -> None:
-        """Close the work of this lease at the next cancellation, even if it ignores cancellations."""
-        self._given_up.add(lease)
+    def give_up(self, task: asyncio.Task[Any]) -> None:
+        """Cancel a task whose steps are marked here, and close its work even if that ignores cancellations.
+
+        Otherwise the end of the event loop would wait for it.
+        """
+        self._given_up.add(task)
+        task.cancel()
 
     def away(self) -> None:
         """Record that the database is away, which explains missing heartbeats."""

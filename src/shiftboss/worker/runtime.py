@@ -19,9 +19,10 @@ from shiftboss.model.settings import WorkerSettings
 from shiftboss.model.task import Cancelled, Claimed, Outcome, Postpone, Report
 from shiftboss.model.worker import Member, Orders
 from shiftboss.worker import blocked
+from shiftboss.worker.batches import STOP_SECONDS
 from shiftboss.worker.capacity import Capacity
 from shiftboss.worker.counters import Counters
-from shiftboss.worker.executor import STOP_SECONDS, Attempt, Executor, Stop
+from shiftboss.worker.executor import Attempt, Executor, Stop
 from shiftboss.worker.handlers import Handlers
 from shiftboss.worker.heart import Heart
 from shiftboss.worker.inbox import Inbox
