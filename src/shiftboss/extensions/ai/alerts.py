@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from shiftboss.db import Database
 from shiftboss.db.insights.overview import alert
+from shiftboss.db.insights.rows import AlertRow
 from shiftboss.extensions.ai.store import AIEngine
-
-if TYPE_CHECKING:
-    from shiftboss.db import Database
-    from shiftboss.db.insights.rows import AlertRow
 
 
 async def budgets(db: Database) -> list[AlertRow]:

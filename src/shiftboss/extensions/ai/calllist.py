@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from shiftboss.db.database import Database, Row
 from shiftboss.model.errors import UsageError
-
-if TYPE_CHECKING:
-    from shiftboss.db.database import Database, Row
 
 STRETCH = 20_000
 INDEXED = ("provider", "tenant", "task_type", "key")

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from shiftboss.db import Database
 from shiftboss.extensions.ai.store import AIEngine
-
-if TYPE_CHECKING:
-    from shiftboss.db import Database
 
 CIRCUITS = {"closed": 0, "half-open": 1, "open": 2}
 

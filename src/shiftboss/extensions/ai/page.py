@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from shiftboss.db import Database
 from shiftboss.extensions.admin.page.site import Card, Context, Page, Visit
 from shiftboss.extensions.ai.configure import configured
 from shiftboss.extensions.ai.settings import AISettings
 from shiftboss.extensions.ai.store import AIEngine
-
-if TYPE_CHECKING:
-    from shiftboss.db import Database
-    from shiftboss.model.settings import Settings
+from shiftboss.model.settings import Settings
 
 
 def _configured(db: Database, settings: Settings) -> asyncio.Task[dict[str, bool]]:

@@ -54,13 +54,12 @@ class AIEngine:
         key: str | None = None, template: str | None = None, template_version: str | None = None,
     ) -> Admission:  # fmt: skip
         """Reserve the estimated cost of a call. Idempotent by `call_id`."""
-        row = await self._db.fetch_one(
+        [row] = await self._db.fetch(
             "SELECT * FROM shiftboss.admit_call"
             "(%s, %s, %s, %s, %s, %s, %s::numeric, %s, %s, %s, %s, %s, %s)",
             [call_id, provider, model, kind, task_type, tokens, cost, timedelta(seconds=lease), task_id,
              tenant, key, template, template_version],
         )  # fmt: skip
-        assert row is not None
         if row["call_id"] is not None:
             return Admission(True)
         return Admission(False, row["reason"], row["wait_seconds"])
@@ -72,14 +71,12 @@ class AIEngine:
         answer: Any = None, keep_text: float | None = None,
     ) -> str:  # fmt: skip
         """Record the outcome and cost of a call; return `settled`, `already` or `unknown`. Idempotent."""
-        row = await self._db.fetch_one(
-            "SELECT shiftboss.settle_call"
-            "(%s, %s, %s, %s, %s::numeric, %s, %s, %s, %s, %s, %s, %s, %s) AS state",
+        return await self._db.value(
+            str,
+            "SELECT shiftboss.settle_call(%s, %s, %s, %s, %s::numeric, %s, %s, %s, %s, %s, %s, %s, %s)",
             [call_id, outcome, prompt_tokens, completion_tokens, cost, model, latency_ms, error,
              _span(retry_after), finish_reason, _json(prompt), _json(answer), _span(keep_text)],
         )  # fmt: skip
-        assert row is not None
-        return str(row["state"])
 
     async def record_calls(self, calls: Sequence[Mapping[str, Any]], keep_text: float) -> None:
         """Record calls that needed no admission: answers from the cache and from providers without limits."""
@@ -104,7 +101,7 @@ class AIEngine:
 
     async def task_cost(self, task_id: UUID) -> Row:
         """Return `tasks`, `calls`, `tokens` and `cost` of a task and its children, recursively."""
-        row = await self._db.fetch_one(
+        [row] = await self._db.fetch(
             "WITH RECURSIVE below (id) AS (SELECT %s::uuid UNION SELECT s.child_id FROM below b "
             "JOIN shiftboss.steps s ON s.task_id = b.id AND s.kind = 'child' WHERE s.child_id IS NOT NULL) "
             "SELECT count(DISTINCT b.id) AS tasks, count(c.id) AS calls, coalesce(sum(c.cost), 0) AS cost, "
@@ -112,7 +109,6 @@ class AIEngine:
             "FROM below b LEFT JOIN shiftboss.ai_calls c ON c.task_id = b.id",
             [task_id],
         )
-        assert row is not None
         return row
 
     async def set_ai_limit(
@@ -134,11 +130,7 @@ class AIEngine:
     async def ai_cache_take(
         self, key: str, task_type: str, owner: UUID, lease: float
     ) -> tuple[str, dict[str, Any] | None]:
-        row = await self._db.fetch_one(
-            "SELECT * FROM shiftboss.ai_cache_take(%s, %s, %s, %s)",
-            [key, task_type, owner, timedelta(seconds=lease)],
-        )
-        assert row is not None
+        [row] = await self._db.call_rows("ai_cache_take", key, task_type, owner, timedelta(seconds=lease))
         return row["state"], row["value"]
 
     async def ai_cache_get(self, key: str) -> dict[str, Any] | None:
@@ -160,8 +152,7 @@ class AIEngine:
 
     async def ai_prune(self) -> int:
         """Delete old calls, texts and cached answers, up to 1000 of each, and return how many."""
-        row = await self._db.fetch_one("SELECT shiftboss.ai_prune() AS gone")
-        return int(row["gone"]) if row else 0
+        return await self._db.call_value(int, "ai_prune")
 
     async def prune_all(self) -> None:
         while await self.ai_prune() >= PRUNED_AT_ONCE:

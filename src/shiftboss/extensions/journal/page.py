@@ -6,7 +6,9 @@ import shutil
 import tempfile
 from collections import Counter
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from starlette.datastructures import UploadFile
 
 from shiftboss.extensions.admin.page.charts import ChartLine, chart
 from shiftboss.extensions.admin.page.forms import Form
@@ -20,9 +22,6 @@ from shiftboss.extensions.journal.reading import READERS, Problem
 from shiftboss.extensions.journal.rows import Hit
 from shiftboss.extensions.journal.store import Journal
 from shiftboss.model.errors import NotFound, UsageError
-
-if TYPE_CHECKING:
-    from starlette.datastructures import UploadFile
 
 SHOWN = 40
 HIDDEN = ("embedding_generation", "schema_inference")  # much data, little to read

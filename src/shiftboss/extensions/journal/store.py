@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
+from shiftboss.db.family import Family
 from shiftboss.extensions.journal import rows
 
-if TYPE_CHECKING:
-    from shiftboss.db.database import Database
 
-
-class Journal:
-    def __init__(self, db: Database) -> None:
-        self._db = db
-
+class Journal(Family):
     async def upsert_entries(self, entries: Sequence[Mapping[str, Any]]) -> list[rows.Stored]:
         """Store entries; return the id, user_id, external_id, revision and outcome of each.
 
@@ -45,8 +40,7 @@ class Journal:
 
     async def store_results(self, results: Sequence[Mapping[str, Any]]) -> int:
         """Store results and return their number, without known results and those of old revisions."""
-        sql = "SELECT journal.store_results(%s) AS stored"
-        return await self._number(sql, [Jsonb(list(results))], "stored")
+        return await self._db.value(int, "SELECT journal.store_results(%s)", [Jsonb(list(results))])
 
     async def store_mentions(self, mentions: Sequence[Mapping[str, Any]]) -> None:
         await self._db.execute("SELECT journal.store_mentions(%s)", [Jsonb(list(mentions))])
@@ -55,13 +49,11 @@ class Journal:
         await self._db.execute("SELECT journal.mark_analysed(%s, %s)", [entry, revision])
 
     async def mark_processed(self, revisions: Mapping[str, int]) -> int:
-        sql = "SELECT journal.mark_processed(%s) AS marked"
-        return await self._number(sql, [Jsonb(dict(revisions))], "marked")
+        return await self._db.value(int, "SELECT journal.mark_processed(%s)", [Jsonb(dict(revisions))])
 
     async def forget_results(self, task_type: str, user: str | None = None) -> int:
         """Delete results so that they are computed again, and return their number."""
-        sql = "SELECT journal.forget_results(%s, %s) AS forgotten"
-        return await self._number(sql, [task_type, user], "forgotten")
+        return await self._db.value(int, "SELECT journal.forget_results(%s, %s)", [task_type, user])
 
     async def unprocessed(self, user: str | None = None) -> list[rows.Revision]:
         return await self._db.fetch_as(rows.Revision, "SELECT * FROM journal.unprocessed(%s)", [user])
@@ -77,11 +69,11 @@ class Journal:
         model: str | None = None,
     ) -> bool:
         """Store a result about a writer, and return whether it is new."""
-        row = await self._db.fetch_one(
-            "SELECT journal.store_user_result(%s, %s, %s, %s, %s, %s, %s) AS stored",
+        return await self._db.value(
+            bool,
+            "SELECT journal.store_user_result(%s, %s, %s, %s, %s, %s, %s)",
             [user, task_type, input_hash, Jsonb(dict(processed_data)), confidence_score, provider, model],
         )
-        return bool(row and row["stored"])
 
     async def user_results(self, user: str) -> dict[str, rows.UserResult]:
         """Return the results about a writer by task type."""
@@ -90,8 +82,8 @@ class Journal:
         return {row["task_type"]: row for row in found}
 
     async def store_insights(self, user: str, insights: Sequence[Mapping[str, Any]]) -> int:
-        sql = "SELECT journal.store_insights(%s, %s) AS stored"
-        return await self._number(sql, [user, Jsonb(list(insights))], "stored")
+        given = [user, Jsonb(list(insights))]
+        return await self._db.value(int, "SELECT journal.store_insights(%s, %s)", given)
 
     async def insights(self, user: str) -> list[rows.Insight]:
         sql = "SELECT * FROM journal.insights WHERE user_id = %s ORDER BY confidence DESC, key"
@@ -125,7 +117,7 @@ class Journal:
 
     async def delete_entries(self, entries: Sequence[UUID]) -> int:
         """Delete entries and all their results."""
-        return await self._number("SELECT journal.delete_entries(%s) AS gone", [list(entries)], "gone")
+        return await self._db.value(int, "SELECT journal.delete_entries(%s)", [list(entries)])
 
     async def erase_user(self, user: str) -> int | None:
         """Delete a writer with all data; return the number of entries, or None if there is no such writer."""
@@ -141,7 +133,7 @@ class Journal:
         await self._db.execute("SELECT journal.index_dimensions(%s)", [dimensions])
 
     async def link_entries(self, entries: Sequence[UUID]) -> int:
-        return await self._number("SELECT journal.link_entries(%s) AS links", [list(entries)], "links")
+        return await self._db.value(int, "SELECT journal.link_entries(%s)", [list(entries)])
 
     async def references_of(self, user: str) -> list[rows.Reference]:
         return await self._db.fetch_as(rows.Reference, "SELECT * FROM journal.references_of(%s)", [user])
@@ -172,10 +164,6 @@ class Journal:
         """Return entries, newest first, with mood, emotion and themes if they are known."""
         sql = "SELECT * FROM journal.list_entries(%s, %s, %s)"
         return await self._db.fetch_as(rows.Entry, sql, [user, limit, offset])
-
-    async def _number(self, sql: str, params: Sequence[Any], name: str) -> int:
-        row = await self._db.fetch_one(sql, params)
-        return int(row[name]) if row else 0
 
 
 def _vector(values: Sequence[float]) -> str:
