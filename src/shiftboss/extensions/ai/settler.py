@@ -14,7 +14,7 @@ from shiftboss.extensions.ai.records import sealed
 from shiftboss.extensions.ai.secrets import redact
 from shiftboss.extensions.ai.store import AIEngine
 from shiftboss.log import get_logger
-from shiftboss.model.errors import DatabaseError, DatabaseUnavailable
+from shiftboss.model.errors import ConfigError, DatabaseError, DatabaseUnavailable
 from shiftboss.model.step import in_step
 
 log = get_logger(__name__)
@@ -171,7 +171,7 @@ class Settler:
 def _ledger(directory: Path) -> Ledger | None:
     try:
         return Ledger(directory)
-    except OSError as error:
+    except (OSError, ConfigError) as error:
         log.warning("keeping AI spend in memory only", directory=str(directory), reason=str(error))
         return None
 
