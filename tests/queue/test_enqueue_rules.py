@@ -68,6 +68,13 @@ async def test_an_empty_type_is_refused_by_the_name_of_its_rule(db: Database) ->
     assert error.value.diag.table_name == "tasks"
 
 
+async def test_enqueue_refuses_a_task_without_a_type(db: Database) -> None:
+    for task in ({"params": {}}, {"task_type": None}):
+        with pytest.raises(DatabaseError, match="a task has no task_type"):
+            await db.fetch("SELECT * FROM shiftboss.enqueue(%s)", [json.dumps([{"task_type": "a"}, task])])
+    assert await db.fetch("SELECT id FROM tasks") == []
+
+
 async def test_only_a_type_makes_an_unusable_task_usable(db: Database) -> None:
     old, other = await enqueue(db), await enqueue(db)
     await db.execute("ALTER TABLE tasks DISABLE TRIGGER announce_lane")

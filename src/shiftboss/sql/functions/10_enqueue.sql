@@ -322,6 +322,10 @@ BEGIN
                 || 'backoff_factor, backoff_max, depends_on, on_dependency_failure, requires, region, run_id, id, '
                 || 'metadata.';
     END IF;
+    IF EXISTS (SELECT FROM jsonb_array_elements(p_tasks) t WHERE t ->> 'task_type' IS NULL) THEN
+        RAISE EXCEPTION 'a task has no task_type' USING ERRCODE = 'invalid_parameter_value',
+            HINT = 'Set task_type to the name of the handler that runs the task.';
+    END IF;
     SELECT jsonb_typeof(t -> 'params') INTO v_key FROM jsonb_array_elements(p_tasks) t
     WHERE jsonb_typeof(t -> 'params') NOT IN ('object', 'null') LIMIT 1;
     IF v_key IS NOT NULL THEN
