@@ -40,6 +40,21 @@ def raised(call: Any, number: int) -> str:
     raise AssertionError
 
 
+TRACEBACK = """ProviderError: no model
+Traceback (most recent call last):
+  File "/srv/shop/{own}.py", line 7, in {own}
+  File "/venv/lib/python3.11/site-packages/shiftboss/extensions/ai/fallback.py", line 30, in _first
+"""
+
+
+async def test_the_place_of_an_error_is_in_the_callers_code(db: Database) -> None:
+    for own in ("summary", "title"):
+        place = await db.value(str, "SELECT shiftboss.error_place(%s)", [TRACEBACK.format(own=own)])
+        assert place == f"shop/{own}.py in {own}"
+    inside = TRACEBACK.replace("/srv/shop/{own}.py", "/srv/shiftboss/worker.py").replace("{own}", "run")
+    assert await db.value(str, "SELECT shiftboss.error_place(%s)", [inside]) == "ai/fallback.py in _first"
+
+
 async def fail(
     db: Database, worker: str, errors: Sequence[str | None], outcome: str = "failed", version: str = "1.0"
 ) -> list[UUID]:

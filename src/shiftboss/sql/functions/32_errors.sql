@@ -11,12 +11,15 @@ SET search_path = pg_catalog, pg_temp AS $$
             nullif(left(regexp_replace(split_part(p_error, E'\n', 1), '[0-9]+', '#', 'g'), 200), ''), 'unknown') END
 $$;
 
--- The innermost frame of a Python traceback as `package/file.py in function`, or NULL. Line numbers are omitted,
--- because they change with every release.
+-- The innermost frame of a Python traceback as `package/file.py in function`, or NULL. Frames of Shiftboss count only if
+-- there are no others: unrelated calls of one of its functions fail at the same place inside it. Line numbers are
+-- omitted, because they change with every release.
 CREATE OR REPLACE FUNCTION shiftboss.error_place(p_error text) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp AS $$
     SELECT substring(frame[1] FROM '([^/\\]*[/\\]?[^/\\]+)$') || ' in ' || left(frame[2], 200)
-    FROM regexp_match(p_error, '.*File "([^"]+)", line [0-9]+, in ([^\n]+)') frame
+    FROM coalesce(
+        regexp_match(p_error, '.*File "(?![^"]*[/\\]shiftboss[/\\])([^"]+)", line [0-9]+, in ([^\n]+)'),
+        regexp_match(p_error, '.*File "([^"]+)", line [0-9]+, in ([^\n]+)')) frame
 $$;
 
 CREATE OR REPLACE FUNCTION shiftboss.error_group(p_outcome text, p_error text) RETURNS text
