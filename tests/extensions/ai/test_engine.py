@@ -404,6 +404,21 @@ async def test_an_invalid_value_is_refused_and_does_not_count_against_the_provid
     assert not server.requests()
 
 
+async def test_the_timeout_of_a_caller_does_not_open_the_circuit(
+    db: Database, server: ProtocolServer, make_settings: Any
+) -> None:
+    """It says nothing about the provider, which other callers give more time."""
+    server.answers("late")
+    server.chaos(latencyMs=400)
+    async with await AI.open(make_settings("openai"), db) as ai:
+        for number in range(2):
+            with pytest.raises(Exhausted, match=r"timed out after 0\.05 s"):
+                await ai.complete(f"number {number}", timeout=0.05, model="openai")
+        assert (await ai.complete("Who?", model="openai")).text == "late"
+    outcomes = [call["outcome"] for call in await db.ai.calls()]
+    assert outcomes == ["ok", *["cancelled"] * 6]
+
+
 @pytest.mark.parametrize(
     ("keywords", "near"),
     [({"tennant": "acme"}, "tenant"), ({"max_token": 3}, "max_tokens"), ({"tenent": "a"}, "tenant")],

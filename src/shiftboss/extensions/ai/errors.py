@@ -60,6 +60,10 @@ class Unavailable(ProviderError):
             self.usage = None
 
 
+class TimedOut(Unavailable):
+    """The caller's timeout, shorter than the provider's, has passed; not counted by the circuit breaker."""
+
+
 class Refused(ProviderError):
     """The provider does not accept the key or the model; not retried, and counted by the circuit breaker."""
 

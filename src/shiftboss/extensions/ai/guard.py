@@ -18,6 +18,7 @@ from shiftboss.extensions.ai.errors import (
     Malformed,
     ProviderError,
     Refused,
+    TimedOut,
     TooLong,
     Truncated,
     Unavailable,
@@ -38,8 +39,8 @@ AnswerT = TypeVar("AnswerT", Reply, Embeddings)
 EMBEDDING = "embedding_generation"
 EXPECTED_ANSWER = 400  # tokens, if the caller gives no max_tokens
 OUTCOMES: tuple[tuple[type[ProviderError], str], ...] = (
-    (Unavailable, "unavailable"), (Refused, "refused"), (Held, "limited"), (Malformed, "malformed"),
-    (Declined, "declined"), (Truncated, "truncated"), (ProviderError, "unsuitable"),
+    (TimedOut, "cancelled"), (Unavailable, "unavailable"), (Refused, "refused"), (Held, "limited"),
+    (Malformed, "malformed"), (Declined, "declined"), (Truncated, "truncated"), (ProviderError, "unsuitable"),
 )  # fmt: skip
 
 
@@ -140,7 +141,7 @@ class Guarded:
                 except TimeoutError:
                     break
                 yield piece
-        raise Unavailable(self.name, f"timed out after {seconds:g} s", billed=True)
+        raise self._overdue(seconds)
 
     async def embed(
         self,
@@ -169,6 +170,10 @@ class Guarded:
 
     async def close(self) -> None:
         await self._provider.close()
+
+    def _overdue(self, seconds: float) -> Unavailable:
+        kind = TimedOut if seconds < self._timeout else Unavailable
+        return kind(self.name, f"timed out after {seconds:g} s", billed=True)
 
     def _require_room(self, chat: Chat) -> None:
         window = self.context_window
@@ -204,7 +209,7 @@ class Guarded:
             async with asyncio.timeout(call.timeout):
                 answer = await ask()
         except TimeoutError:
-            trouble = Unavailable(self.name, f"timed out after {call.timeout:g} s", billed=True)
+            trouble = self._overdue(call.timeout)
         except ProviderError as error:
             trouble = error
         except BaseException:
