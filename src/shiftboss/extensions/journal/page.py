@@ -12,7 +12,7 @@ from starlette.datastructures import UploadFile
 
 from shiftboss.extensions.admin.page.charts import ChartLine, chart
 from shiftboss.extensions.admin.page.forms import Form
-from shiftboss.extensions.admin.page.site import Context, Page, Reply, Visit, answered
+from shiftboss.extensions.admin.page.site import ActResult, Context, Page, Visit, answered
 from shiftboss.extensions.admin.page.words import count
 from shiftboss.extensions.ai.engines import engine_of
 from shiftboss.extensions.journal.commands import Imported, search, show
@@ -91,7 +91,7 @@ async def _ask_import(visit: Visit, arg: str) -> Context:
     return {"users": users, "kinds": ",".join(READERS)}
 
 
-async def _import(visit: Visit, form: Form) -> Reply:
+async def _import(visit: Visit, form: Form) -> ActResult:
     visit.who.require(PAGES[0].acting)
     upload = form.file("file")
     if upload is None:
@@ -100,7 +100,7 @@ async def _import(visit: Visit, form: Form) -> Reply:
         file = _keep(upload, Path(folder))
         done = await visit.admin.use(JournalOperations).import_journal(visit.who, [file], form.text("user"))
     problems = "\n".join(map(_problem, done.problems[:TOLD]))
-    return Reply(f"{_told(done)}\n{problems}".strip(), bad=bool(problems))
+    return ActResult(f"{_told(done)}\n{problems}".strip(), bad=bool(problems))
 
 
 def _keep(upload: UploadFile, folder: Path) -> Path:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from shiftboss.extensions.admin.page.forms import Form
-from shiftboss.extensions.admin.page.site import Context, Page, Reply, Visit
+from shiftboss.extensions.admin.page.site import ActResult, Context, Page, Visit
 from shiftboss.extensions.admin.page.words import count
 from shiftboss.model.access import Role
 from shiftboss.model.errors import UsageError
@@ -47,7 +47,7 @@ async def _ask_login(visit: Visit, arg: str) -> Context:
     return {"roles": {name: told for name, told in ROLES.items() if name != "worker"}}
 
 
-async def _create(visit: Visit, form: Form) -> Reply:
+async def _create(visit: Visit, form: Form) -> ActResult:
     visit.who.require(Role.ADMIN)
     name, role, days = form.text("name"), _role(form), form.amount("days")
     if name is None:
@@ -55,16 +55,16 @@ async def _create(visit: Visit, form: Form) -> Reply:
     lifetime = timedelta(days=days) if days else None
     secret = await visit.admin.commands.create_token(visit.who, name, role, lifetime)
     about = "Copy it now. It is not shown again."
-    return Reply(sheet="secret", context={"name": f"Token of {name}", "secret": secret, "about": about})
+    return ActResult(sheet="secret", context={"name": f"Token of {name}", "secret": secret, "about": about})
 
 
-async def _login(visit: Visit, form: Form) -> Reply:
+async def _login(visit: Visit, form: Form) -> ActResult:
     visit.who.require(Role.ADMIN)
     minutes = form.amount("minutes") or 10.0
     code = await visit.admin.commands.create_login(visit.who, _role(form), timedelta(minutes=minutes))
     about = f"It logs in one browser, once, and expires in {count(int(minutes), 'minute')}."
     link = f"{visit.address}/login/{code}"
-    return Reply(sheet="secret", context={"name": "Login link", "secret": link, "about": about})
+    return ActResult(sheet="secret", context={"name": "Login link", "secret": link, "about": about})
 
 
 def _role(form: Form) -> Role:

@@ -8,7 +8,7 @@ import orjson
 
 from shiftboss.extensions.admin.page.forms import Form
 from shiftboss.extensions.admin.page.schemas import fits_form, schema_fields, schema_values
-from shiftboss.extensions.admin.page.site import Context, Reply, Visit
+from shiftboss.extensions.admin.page.site import ActResult, Context, Visit
 from shiftboss.model.errors import UsageError
 from shiftboss.model.task import NewTask
 
@@ -33,7 +33,7 @@ async def arguments(visit: Visit, task_type: str, given: Any = None, *, as_json:
     return {"schema": schema, "fields": fields, "params": params}
 
 
-async def create(visit: Visit, form: Form) -> Reply:
+async def create(visit: Visit, form: Form) -> ActResult:
     """Create a task. `form TYPE` posts the fields of the schema, `json TYPE` a JSON object."""
     kind, _, named = form.arg.partition(" ")
     task_type = named or form.text("task_type") or ""
@@ -42,7 +42,7 @@ async def create(visit: Visit, form: Form) -> Reply:
     return await enqueue(visit, form, task_type, as_json=kind != "form")
 
 
-async def enqueue(visit: Visit, form: Form, task_type: str, *, as_json: bool) -> Reply:
+async def enqueue(visit: Visit, form: Form, task_type: str, *, as_json: bool) -> ActResult:
     """Enqueue a task with the arguments, queue and priority of the form."""
     found = None if as_json else await visit.admin.db.schemas.get(task_type)
     params = schema_values(form, found["schema"], PREFIX) if found else form.document("params")
@@ -52,4 +52,4 @@ async def enqueue(visit: Visit, form: Form, task_type: str, *, as_json: bool) ->
         task_type=task_type, params=params, queue=form.text("queue"), priority=form.figure("priority")
     )
     made = await visit.admin.commands.enqueue(visit.who, new)
-    return Reply(sheet="made", context={"id": made.id, "warning": made.warning})
+    return ActResult(sheet="made", context={"id": made.id, "warning": made.warning})

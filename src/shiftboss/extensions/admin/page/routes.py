@@ -17,7 +17,7 @@ from shiftboss.extensions.admin.page.forms import Form
 from shiftboss.extensions.admin.page.login import refusal, way_in
 from shiftboss.extensions.admin.page.render import Piece
 from shiftboss.extensions.admin.page.shell import Shell
-from shiftboss.extensions.admin.page.site import Context, Page, Reply, Visit
+from shiftboss.extensions.admin.page.site import ActResult, Context, Page, Visit
 from shiftboss.extensions.admin.page.watching import stream
 from shiftboss.extensions.admin.page.words import sentences
 from shiftboss.extensions.admin.problems import TooManyFailures, Unauthorized, retry_after, status_of
@@ -60,7 +60,7 @@ async def _guarded(
         return await answer(shell, page, visit, request)
     except ShiftbossError as error:
         if _wants(request, "application/json"):
-            return _told(Reply(sentences(error), bad=True), status_of(error))
+            return _told(ActResult(sentences(error), bad=True), status_of(error))
         return _trouble(shell, page, visit, request, error)
 
 
@@ -75,7 +75,7 @@ def _to_login(request: Request) -> Response:
 def _refusal(shell: Shell, request: Request, error: ShiftbossError) -> Response:
     """Answer a caller who is not identified, or not as a viewer."""
     if _wants(request, "application/json"):
-        return _told(Reply(sentences(error), bad=True), status_of(error), headers=retry_after(error))
+        return _told(ActResult(sentences(error), bad=True), status_of(error), headers=retry_after(error))
     if isinstance(error, TooManyFailures):
         return refusal(request, error)
     text = shell.renderer.plain("trouble.html", error=error, theme=answers.theme(request))
@@ -152,22 +152,22 @@ async def _form(request: Request) -> Form:
     return Form(parse_qsl(text, keep_blank_values=True))
 
 
-async def _carry_out(page: Page, visit: Visit, form: Form) -> Reply:
+async def _carry_out(page: Page, visit: Visit, form: Form) -> ActResult:
     act = page.acts.get(form.act)
     if act is None:
         raise NotFound(f"this page has no action {form.act!r}")
     done = await act(visit, form)
-    return Reply(done) if isinstance(done, str) else done
+    return ActResult(done) if isinstance(done, str) else done
 
 
-def _sheet(shell: Shell, page: Page, visit: Visit, answer: Reply) -> Markup | None:
+def _sheet(shell: Shell, page: Page, visit: Visit, answer: ActResult) -> Markup | None:
     if not answer.sheet:
         return None
     return shell.renderer.sheet(page, visit, answer.sheet, {"arg": "", **answer.context})
 
 
 def _told(
-    answer: Reply, status: int = 200, sheet: str | None = None, headers: Mapping[str, str] | None = None
+    answer: ActResult, status: int = 200, sheet: str | None = None, headers: Mapping[str, str] | None = None
 ) -> Response:
     body: dict[str, Any] = {"told": answer.told, "bad": answer.bad, "sheet": sheet}
     return JSONResponse(body, status, headers={**answers.HEADERS, **(headers or {})})

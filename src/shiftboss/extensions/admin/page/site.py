@@ -47,7 +47,7 @@ class Visit:
 
 
 @dataclass(frozen=True)
-class Reply:
+class ActResult:
     """The result of an action. `sheet` names a block of the template to show in a dialog."""
 
     told: str = ""
@@ -58,7 +58,7 @@ class Reply:
 
 View = Callable[[Visit], Awaitable[Context]]
 SheetView = Callable[[Visit, str], Awaitable[Context]]
-Act = Callable[[Visit, "Form"], Awaitable[str | Reply]]
+Act = Callable[[Visit, "Form"], Awaitable[str | ActResult]]
 Pace = Callable[[Context], float]
 
 

@@ -12,7 +12,7 @@ from shiftboss.extensions.admin.page.approvals import answer, questions
 from shiftboss.extensions.admin.page.forms import Form
 from shiftboss.extensions.admin.page.graph import graph
 from shiftboss.extensions.admin.page.newtask import arguments, enqueue
-from shiftboss.extensions.admin.page.site import Context, Page, Reply, Visit
+from shiftboss.extensions.admin.page.site import ActResult, Context, Page, Visit
 from shiftboss.extensions.admin.page.story import SHOWN_LOGS, emitted, logged, stories, timeline
 from shiftboss.extensions.admin.page.tasks import cancel_one, parse_id, retry_one
 from shiftboss.model.codec import Sealed
@@ -66,7 +66,7 @@ async def _ask_again(visit: Visit, arg: str) -> Context:
     return {"task": task, **await arguments(visit, task["task_type"], given, as_json=arg == "json")}
 
 
-async def _again(visit: Visit, form: Form) -> Reply:
+async def _again(visit: Visit, form: Form) -> ActResult:
     return await enqueue(visit, form, (await _task(visit))["task_type"], as_json=form.arg != "form")
 
 
