@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from uuid import uuid4
 
 from shiftboss.cli import findings
 from shiftboss.db import Database
+from shiftboss.extensions.ai.findings import providers
+from shiftboss.model.settings import Settings
 
 
 async def call(db: Database, outcome: str, cost: float = 0.0) -> None:
@@ -38,3 +41,15 @@ async def test_a_spent_budget(db: Database) -> None:
     await call(db, "ok", cost=1.0)
     [finding] = [finding for finding in await findings.fleet(db) if finding.level == "warning"]
     assert "ai.openai.daily_budget" in finding.message
+
+
+async def test_a_billed_model_without_prices(db: Database, tmp_path: Path) -> None:
+    models = {
+        "free": {"deployments": [{"provider": "ollama", "model": "llama3.2"}]},
+        "priced": {"deployments": [{"model": "m"}], "prompt_cost": 1.0},
+        "unpriced": {"deployments": [{"model": "m", "base_url": "http://127.0.0.1:9/v1"}]},
+    }
+    found = await providers(db, Settings.load({}, tmp_path).changed("ai", models=models))
+    [warning] = [one for one in found if one.level == "warning"]
+    assert "the model unpriced has no prices" in warning.message
+    assert "ai.models.unpriced.prompt_cost" in (warning.advice or "")
