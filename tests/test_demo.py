@@ -19,7 +19,7 @@ CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
 STORY = [
     [
         r"starting +embedded PostgreSQL",
-        r"enqueued +3092 tasks of five types, \d+ that analyse journals with AI",
+        r"enqueued +3092 tasks of five types, and \d+ that analyse journals with AI",
     ],
     [r"fault +kill -9 \d+: (worker:\S+)", r"fleet +\1 died: killed by SIGKILL"],
     [r"fleet +retry: the first payments", r"done +\d+ tasks in \d+ s, \d+ of them after a retry"],
