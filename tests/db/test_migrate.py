@@ -7,15 +7,16 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 import pytest
 
 from shiftboss.db.connection import connect
+from shiftboss.db.embedded import EmbeddedServer
 from shiftboss.db.migrate import is_current, migrate
 from shiftboss.db.sqlfiles import SqlFile, SqlTree, all_trees
 from shiftboss.model.errors import MigrationError
-from tests.conftest import as_superuser
 
 TABLE = SqlFile("0001_thing", "CREATE TABLE public.thing (id int PRIMARY KEY, name text);")
 COLUMN = SqlFile("0002_colour", "ALTER TABLE public.thing ADD COLUMN colour text;")
@@ -151,27 +152,34 @@ ALTER TABLE public.thing SET (autovacuum_vacuum_cost_delay = 100, autovacuum_vac
 INSERT INTO public.thing SELECT n, repeat('x', 500) FROM generate_series(1, 20000) n;
 DELETE FROM public.thing;
 """
-VACUUMS = """SELECT FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
+VACUUMS = """SELECT a.pid FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
 WHERE l.relation = 'public.thing'::regclass AND a.backend_type = 'autovacuum worker'"""
 
 
 async def test_autovacuum_does_not_hold_up_a_migration(
-    empty_database_url: str, eventually: Callable[..., Any]
+    tmp_path: Path, eventually: Callable[..., Any]
 ) -> None:
-    """An ordinary role cannot cancel it. PostgreSQL does, for a session that waits long enough."""
-    await migrate(empty_database_url, trees=[TREE])
-    with psycopg.connect(as_superuser(empty_database_url), autocommit=True) as server:
-        server.execute("ALTER SYSTEM SET autovacuum_naptime = 1")
-        server.execute("SELECT pg_reload_conf()")
-        try:
-            query(empty_database_url, SLOW_VACUUM)
-            await eventually(lambda: server.execute(VACUUMS).fetchall(), 60)
-            async with asyncio.timeout(30):
-                more = dataclasses.replace(TREE, migrations=[TABLE, COLUMN])
-                assert (await migrate(empty_database_url, trees=[more])).applied == ["0002_colour"]
-        finally:
-            server.execute("ALTER SYSTEM RESET autovacuum_naptime")
-            server.execute("SELECT pg_reload_conf()")
+    """An ordinary role cannot cancel it. PostgreSQL does, for a session that waits long enough.
+
+    The server has no other databases that autovacuum could visit first.
+    """
+    server = EmbeddedServer(
+        tmp_path / "server", settings={"fsync": "off", "autovacuum_naptime": "1s"}, linger=0
+    )
+    superuser = urlsplit(await asyncio.to_thread(server.acquire))
+    ordinary = urlunsplit(superuser._replace(netloc=f"shop:x@{superuser.netloc.split('@')[1]}", path="/shop"))
+    try:
+        query(urlunsplit(superuser), "CREATE ROLE shop LOGIN PASSWORD 'x'")
+        query(urlunsplit(superuser), "CREATE DATABASE shop OWNER shop")
+        await migrate(ordinary, trees=[TREE])
+        query(ordinary, SLOW_VACUUM)
+        await eventually(lambda: query(urlunsplit(superuser._replace(path="/shop")), VACUUMS), 60)
+        async with asyncio.timeout(30):
+            more = dataclasses.replace(TREE, migrations=[TABLE, COLUMN])
+            assert (await migrate(ordinary, trees=[more])).applied == ["0002_colour"]
+    finally:
+        server.release()
+        await asyncio.to_thread(server.stop)
 
 
 async def test_ten_migrators_at_once(empty_database_url: str) -> None:
