@@ -128,11 +128,6 @@ class Worker(Service):
         return self._member.queues
 
     @property
-    def concurrency(self) -> int:
-        """How many tasks run at a time."""
-        return self._settings.concurrency
-
-    @property
     def current(self) -> list[Claimed]:
         """The running tasks."""
         return [attempt.task for attempt in self._running.values()]
