@@ -220,6 +220,7 @@ def details(stage: Stage) -> list[str]:
         raw = {"id": "a1", "user": "axel", "date": "2030-05-01", "text": "A walk by the river."}
         (entry,) = await db.journal.upsert_entries([parse(raw).row()])
         (task,) = await db.tasks.enqueue([NewTask(task_type="charge", params={"order": 5}, max_attempts=1)])
+        await db.execute("UPDATE shiftboss.schedules SET last_tick = now(), last_task_id = %s", [task.id])
         run = await db.runs.start_run("survey", None, None, {"steps": 1, "pause": 0}, requested_by="ops")
         (worker, *_) = await db.insights.fleet.workers(status="active")
         (slot, *_) = await db.health.slots()
