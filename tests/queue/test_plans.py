@@ -310,3 +310,24 @@ def test_a_plan_made_while_the_table_was_small_serves_it_when_it_is_large(
         pages, scans = cost(conn, call)
         assert scans == 0, f"{call} reads the whole table"
         assert pages < 80 * BATCH, f"{call} touched {pages} pages"
+
+
+def test_claims_skip_dead_rows_even_if_the_queue_was_empty_when_it_was_analysed(database_url: str) -> None:
+    """A reader's open transaction keeps the dead rows."""
+    with psycopg.connect(database_url) as reader, psycopg.connect(database_url, autocommit=True) as conn:
+        reader.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        reader.execute("SELECT FROM public.tasks")
+        _without_autovacuum(conn)
+        conn.execute("INSERT INTO public.tasks (task_type) SELECT 't' FROM generate_series(1, %s)", [LARGE])
+        conn.execute("SELECT FROM shiftboss.claim('w', %s)", [LARGE])
+        conn.execute("VACUUM (ANALYZE) public.tasks")
+        conn.execute("INSERT INTO public.tasks (task_type) SELECT 't' FROM generate_series(1, 10)")
+        conn.execute("SELECT shiftboss.find_lanes()")
+        marks = "SELECT array_agg(lane), array_agg((SELECT max(created_at)::text FROM public.tasks)) FROM shiftboss.lanes"
+        given = conn.execute(marks).fetchone()
+        assert given is not None
+        for call in ("waiting(10, %s, %s::timestamptz[])", "claim('w', 10, %s, %s::timestamptz[])"):
+            explain = f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT * FROM shiftboss.{call}"
+            [[plan]] = conn.execute(explain, given).fetchall()
+            pages = plan[0]["Plan"]["Shared Hit Blocks"] + plan[0]["Plan"]["Shared Read Blocks"]
+            assert pages < 700, f"{call} touched {pages} pages"

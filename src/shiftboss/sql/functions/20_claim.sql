@@ -82,7 +82,7 @@ RETURNS TABLE (lane bigint, queue text, task_type text, priority smallint, tenan
 LANGUAGE plpgsql STABLE ROWS 1 SET plan_cache_mode = force_generic_plan
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
-SET enable_material = off SET jit = off AS $$
+SET enable_material = off SET enable_sort = off SET jit = off AS $$
 #variable_conflict use_column
 BEGIN
     RETURN QUERY WITH RECURSIVE gaps AS (
@@ -127,7 +127,8 @@ $$;
 -- Claim up to p_limit tasks: highest priority first, then oldest, and tenants in turn by weight. p_mark_lanes and
 -- p_mark_times say up to which time the caller has recently found a lane empty: the scan starts there and skips the
 -- dead index entries that a long transaction keeps from being removed. They are only hints: without marks, the scan
--- starts at the beginning. Plans are generic, because planning for each worker's capabilities costs more than the
+-- starts at the beginning. Sorting is off: with statistics of an empty queue, the planner would otherwise read all dead
+-- entries of another index and sort the rest. Plans are generic, because planning for each worker's capabilities costs more than the
 -- claim itself. With p_incarnation, a process gets nothing once another process has registered under its name. For
 -- each priority level: group the worker's lanes by whether they have limits, pick from the limited lanes under the
 -- locks of their limits, then from all others at once.
@@ -137,7 +138,7 @@ RETURNS SETOF shiftboss.claimed_task
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
-SET enable_material = off SET jit = off AS $$
+SET enable_material = off SET enable_sort = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     v_now timestamptz := shiftboss.now();

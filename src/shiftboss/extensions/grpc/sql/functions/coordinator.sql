@@ -81,7 +81,7 @@ END $$;
 CREATE OR REPLACE FUNCTION shiftboss.waiting(p_limit int, p_mark_lanes bigint[] DEFAULT NULL, p_mark_times timestamptz[] DEFAULT NULL)
 RETURNS TABLE (lane bigint, queue text, task_type text, priority smallint, tenant text, weight real, requires jsonb,
     ids uuid[], regions text[], last_ready timestamptz)
-LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE sql SET search_path = pg_catalog, pg_temp SET enable_sort = off SET jit = off AS $$
     SELECT shiftboss.find_lanes();
     SELECT l.lane, l.queue, l.task_type, (l.priority + CASE WHEN a.every IS NULL THEN 0
         ELSE greatest(shiftboss.gained(l.priority, h.first_ready, shiftboss.now(), a.every), 0) END)::smallint, l.tenant, coalesce(n.weight, 1), l.requires, h.ids, h.regions, h.last_ready
