@@ -85,43 +85,54 @@ class Source(Protocol):
 class Marks:
     """The position up to which each lane is empty. A claim starts there, past dead index entries.
 
-    Late commits and retried tasks are before a mark. A worker that keeps up starts `LATE` before its marks,
-    which finds most of them at once. Full claims from the front find the rest: when the queue runs dry, and
-    once a second. What they cost more than other claims is at most a twentieth of the time.
+    Late commits and retried tasks are before a mark. Now and then, claims therefore start before the marks,
+    or at the front. The further back one starts, the more dead entries it may read, so each distance is
+    measured: what its claims cost more than others is at most a twentieth of the time. A worker that keeps up
+    tries the next distance as soon as it is allowed; one with a backlog does so once a second.
     """
 
     EVERY = 1.0
-    LATE = timedelta(milliseconds=100)
+    BACK = tuple(timedelta(seconds=seconds) for seconds in (0.0, 0.1, 1.0, 10.0))
+    FRONT = len(BACK)
 
     def __init__(self) -> None:
         self._marks: dict[int, datetime] = {}
-        self._last_full = 0.0
-        self._cost = 0.0
+        self._last = [0.0] * (self.FRONT + 1)
+        self._cost = [0.0] * (self.FRONT + 1)
         self._seconds_per_task = 0.0
         self._dry = True
 
-    def take(self) -> dict[int, datetime] | None:
-        """Return the marks to claim with, or None for a full claim."""
+    def farthest(self) -> int:
+        """Return the greatest distance at which a claim may start now."""
         now = time.monotonic()
-        wait = self._cost * 20 if self._dry else max(self.EVERY, self._cost * 20)
-        if not self._marks or now >= self._last_full + wait:
-            return None
-        return {lane: mark - self.LATE for lane, mark in self._marks.items()} if self._dry else self._marks
+        every = 0.0 if self._dry else self.EVERY
+        allowed = [n for n in range(self.FRONT + 1) if now >= self._next(n, every)]
+        return max([int(self._dry), *allowed]) if self._marks else self.FRONT
 
-    def due(self) -> float:
-        """Return the seconds until the next full claim is allowed."""
-        return max(self._last_full + self._cost * 20 - time.monotonic(), 0.0)
+    def at(self, distance: int) -> dict[int, datetime] | None:
+        """Return the marks for a claim at this distance, or None for one from the front."""
+        if distance == self.FRONT:
+            return None
+        return {lane: mark - self.BACK[distance] for lane, mark in self._marks.items()}
+
+    def _next(self, distance: int, every: float = 0.0) -> float:
+        return self._last[distance] + max(every, self._cost[distance] * 20)
+
+    def due(self, distance: int) -> float | None:
+        """Return the seconds until a claim may start further back than this. None: that is not possible."""
+        further = range(distance + 1, self.FRONT + 1)
+        return max(min(map(self._next, further)) - time.monotonic(), 0.0) if further else None
 
     def learn(
-        self, last: Mapping[int, datetime], count: int, *, dry: bool, used: bool, seconds: float
+        self, distance: int, last: Mapping[int, datetime], count: int, *, dry: bool, seconds: float
     ) -> None:
         """Record a claim of `count` tasks: the last ready time of each lane, and whether it found all."""
         self._dry = dry
-        if not used:
-            self._last_full = time.monotonic()
-            self._cost = max(seconds - count * self._seconds_per_task, 0.0)
+        if distance > 1:
+            self._cost[distance] = max(seconds - count * self._seconds_per_task, 0.0)
         elif count:
             self._seconds_per_task += 0.2 * (seconds / count - self._seconds_per_task)
+        self._last[: distance + 1] = [time.monotonic()] * (distance + 1)
         for lane, ready_at in last.items():
             if lane not in self._marks or ready_at > self._marks[lane]:
                 self._marks[lane] = ready_at
@@ -164,8 +175,8 @@ class DatabaseSource:
                 sleeper.notice(notice.payload)
 
     async def claim(self, limit: int) -> list[Claimed]:
-        marks = self._marks.take()
-        began = time.monotonic()
+        distance = self._marks.farthest()
+        began, marks = time.monotonic(), self._marks.at(distance)
         self._claiming = True
         try:
             claimed = await self._db.tasks.claim(self._id, limit, marks, incarnation=self._incarnation)
@@ -176,11 +187,10 @@ class DatabaseSource:
             if task.lane not in last or task.ready_at > last[task.lane]:
                 last[task.lane] = task.ready_at
         seconds = time.monotonic() - began
-        self._marks.learn(
-            last, len(claimed), dry=len(claimed) < limit, used=marks is not None, seconds=seconds
-        )
-        if not claimed and marks is not None:  # tasks that were committed late may be before the marks
-            asyncio.get_running_loop().call_later(self._marks.due(), self.arrived.set)
+        self._marks.learn(distance, last, len(claimed), dry=len(claimed) < limit, seconds=seconds)
+        due = self._marks.due(distance)
+        if not claimed and due is not None:  # tasks that were committed late may be before the marks
+            asyncio.get_running_loop().call_later(due, self.arrived.set)
         if self._sleeper is not None:
             self._sleeper.found(bool(claimed))
         return claimed

@@ -142,8 +142,8 @@ class Dispatcher(Service):
             return
         try:
             began = time.perf_counter()
-            limit, marks = min(free, MOST_PER_PASS), self._marks.take()
-            lanes = await self._waiting(limit, marks)
+            limit, distance = min(free, MOST_PER_PASS), self._marks.farthest()
+            lanes = await self._waiting(limit, self._marks.at(distance))
             read = time.perf_counter()
             plan = self._decide(lanes)
             decided = time.perf_counter()
@@ -155,10 +155,11 @@ class Dispatcher(Service):
                 kept.append(seconds)
             self._contended = len(given) < len(plan.assignments)
             if not self._contended:  # otherwise skipped tasks precede the assigned ones
-                dry, used = len(given) < limit, marks is not None
-                self._marks.learn(_last_ready(given), len(given), dry=dry, used=used, seconds=read - began)
-            if not lanes and marks is not None:  # tasks that were committed late may precede the marks
-                asyncio.get_running_loop().call_later(self._marks.due(), self.wake)
+                dry = len(given) < limit
+                self._marks.learn(distance, _last_ready(given), len(given), dry=dry, seconds=read - began)
+            due = self._marks.due(distance)
+            if not lanes and due is not None:  # tasks that were committed late may precede the marks
+                asyncio.get_running_loop().call_later(due, self.wake)
             self._sleeper.found(bool(plan.assignments))
             if given:
                 self.wake()  # there may be more
