@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from shiftboss.db import Database
+from shiftboss.db.listen import Notice
 from shiftboss.model.task import NewTask
 from shiftboss.worker.handlers import Handlers
 from shiftboss.worker.sleeper import Sleeper, TransactionSnapshot
@@ -153,19 +154,18 @@ async def test_one_of_many_says_that_a_notice_was_heard(db: Database, eventually
         await eventually(lambda one=sleeper: one._number is not None, timeout=20)
     newest = last._number
     assert newest is not None
-    first.notice(str(newest))
-    assert first._number is not None, "the other one is to say so"
-    last.notice(str(newest))
-    assert last._number is None
-    await eventually(lambda: awake(db), timeout=20)
-    first.notice(str(newest))
-    assert first._number is None, "nobody did: this one does"
+    notice = Notice("shiftboss_tasks", str(newest))
+    assert first.answer(notice) is None, "the other one is to say so"
+    assert last.answer(notice._replace(channel="shiftboss_orders")) is None
+    said = last.answer(notice)
+    assert said is not None
+    async with db.dedicated() as conn:
+        await conn.execute(*said)
+    assert not await asleep(db)
+    assert last.answer(notice) is None, "once is enough"
+    assert first.answer(notice) == said, "perhaps nobody did: this one does"
     await first.close()
     await last.close()
-
-
-async def awake(db: Database) -> bool:
-    return not await asleep(db)
 
 
 def test_of_a_snapshot_only_what_still_runs_is_left() -> None:
@@ -173,3 +173,28 @@ def test_of_a_snapshot_only_what_still_runs_is_left() -> None:
     assert TransactionSnapshot.parse("12:30:12,25").still(before).running == {12}
     assert TransactionSnapshot.parse("21:30:25").still(before).running == set()
     assert TransactionSnapshot.parse("20:20:").running == set()
+
+
+@pytest.mark.session  # it listens
+async def test_a_worker_of_another_queue_acknowledges_what_it_hears(
+    db: Database, start_worker: StartWorker, eventually: Eventually
+) -> None:
+    """Until it does, every enqueue would notify."""
+    other = Handlers()
+
+    @other.task("other")
+    async def unused() -> None: ...
+
+    async with start_worker(other, poll_seconds=NEVER):
+        await eventually(lambda: asleep(db), timeout=20)
+        before = await last_heard(db)
+        await enqueue(db)
+
+        async def acknowledged() -> bool:
+            return await last_heard(db) > before
+
+        await eventually(acknowledged, timeout=20)
+
+
+async def last_heard(db: Database) -> int:
+    return await db.value(int, "SELECT coalesce(pg_sequence_last_value('shiftboss.heard'), 0)")

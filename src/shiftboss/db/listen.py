@@ -11,7 +11,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any, LiteralString, NamedTuple
 
 import psycopg
 from psycopg import sql
@@ -36,14 +36,23 @@ ANSWER = 5.0
 RETRY, RETRY_MAX = 0.5, 15.0
 
 
-async def listen(url: str, channels: Sequence[str]) -> AsyncIterator[Notice]:
+Statement = tuple[LiteralString, list[Any]]
+Answer = Callable[[Notice], Statement | None]
+
+
+def _no_answer(notice: Notice) -> Statement | None:
+    return None
+
+
+async def listen(url: str, channels: Sequence[str], answer: Answer = _no_answer) -> AsyncIterator[Notice]:
     """Yield notices without end. The first one, and one after each reconnect, is MISSED.
 
     A transaction pooler delivers no notifications: behind one, MISSED is yielded every `POLL` seconds.
-    Duplicates of a notice that was not taken yet are dropped.
+    Duplicates of a notice that was not taken yet are dropped. `answer` is called for each notice in the
+    reading thread, and the statement that it returns is executed there at once.
     """
     mailbox = _Mailbox(asyncio.get_running_loop())
-    reader = _Reader(lambda: _read(url, channels, mailbox.put))
+    reader = _Reader(lambda: _read(url, channels, mailbox.put, answer))
     try:
         while True:
             for notice in await mailbox.take():
@@ -98,7 +107,7 @@ class _Reader(threading.Thread):
             self._loop.call_soon_threadsafe(self._task.cancel)
 
 
-async def _read(url: str, channels: Sequence[str], put: Callable[[Notice], None]) -> None:
+async def _read(url: str, channels: Sequence[str], put: Callable[[Notice], None], answer: Answer) -> None:
     delay = RETRY
     while True:
         try:
@@ -112,8 +121,14 @@ async def _read(url: str, channels: Sequence[str], put: Callable[[Notice], None]
                 delay = RETRY
                 put(MISSED)
                 while True:
+                    answers = []
                     async for notify in conn.notifies(timeout=0):
-                        put(Notice(notify.channel, notify.payload))
+                        notice = Notice(notify.channel, notify.payload)
+                        answers.append(answer(notice))
+                        put(notice)
+                    for statement in filter(None, answers):
+                        with suppress(psycopg.Error):  # if the connection is lost, the next read says so
+                            await conn.execute(*statement)
                     if not await _readable(conn.fileno(), QUIET):
                         async with asyncio.timeout(ANSWER):  # a frozen server would never answer
                             await conn.execute("SELECT 1")

@@ -6,19 +6,23 @@ The protocol, and why it loses no wake-up, is described in sql/functions/05_slee
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from shiftboss.db.listen import Notice, Statement
 from shiftboss.model.errors import DatabaseError
 
 if TYPE_CHECKING:
     from shiftboss.db import Database
 
+CHANNEL = "shiftboss_tasks"
 STREAM = (0.001, 0.002, 0.004)
 BRIEF = 0.004
-LONGEST_PAUSE = 0.1
+LONGEST_PAUSE = 0.05
+MOST_PAUSES = 10
 SHORTEST_STEP, LONGEST_STEP = 0.001, 0.25
 # If a crash loses an update of the counter, that costs a few extra notifications. Commit without waiting.
 NOT_DURABLE = "pg_catalog.set_config('synchronous_commit', 'off', true)"
@@ -46,7 +50,8 @@ class Sleeper:
     """Calls `look` whenever there may be a task, and sleeps after a look that found nothing.
 
     If sleeps are brief, tasks arrive in a stream: it looks a few times before it asks for a notification.
-    After notifications without a task it pauses longer each time, because the same tasks wake other workers.
+    It also does so after notifications without a task, longer each time: they are about tasks for other
+    workers, and until this one has acknowledged them, all enqueues notify.
     """
 
     def __init__(self, db: Database, look: Callable[[], None]) -> None:
@@ -54,7 +59,6 @@ class Sleeper:
         self._number: int | None = None
         self._passed = False
         self._sleep_task: asyncio.Task[None] | None = None
-        self._acknowledging: asyncio.Task[None] | None = None
         self._woken = asyncio.Event()
         self._again = False
         self._brief = False
@@ -72,32 +76,36 @@ class Sleeper:
         else:
             self._sleep_task = asyncio.create_task(self._fall_asleep(), name="sleeper")
 
-    def notice(self, payload: str) -> None:
-        """Handle a notification. Its payload is the last number that was armed when it was sent."""
+    def notice(self) -> None:
+        """Handle a notification."""
         if self._sleeping and not self._woken.is_set():
             self._empty_notices += 1
-            self._pauses = [min(SHORTEST_STEP * 2**self._empty_notices, LONGEST_PAUSE)]
-        if payload.isdecimal() and self._number is not None and self._number <= int(payload):
-            self._acknowledge_for(int(payload))
+            self._pauses = _pauses(self._empty_notices)
         self._woken.set()
         self._look()
 
     async def close(self) -> None:
         """Stop sleeping."""
         self._woken.set()
-        for task in filter(None, (self._sleep_task, self._acknowledging)):
-            await asyncio.wait({task}, timeout=1.0)
-            task.cancel()
+        if self._sleep_task is not None:
+            await asyncio.wait({self._sleep_task}, timeout=1.0)
+            self._sleep_task.cancel()
 
-    def _acknowledge_for(self, number: int) -> None:
-        """Acknowledge a notification, if this process has that number.
+    def answer(self, notice: Notice) -> Statement | None:
+        """Return the statement that acknowledges a notification, if this process has its number.
 
-        The process with that number acknowledges for all. A second notification shows that it did not.
+        The payload is the last number that was armed when it was sent. The process with that number
+        acknowledges for all. A second notification shows that it did not. Called in the thread that listens:
+        until this statement has run, all enqueues notify.
         """
-        if self._number == number or self._passed:
-            self._number = None
-            self._acknowledging = asyncio.create_task(self._acknowledge(number), name="acknowledge")
-        self._passed = True
+        number, payload = self._number, notice.payload
+        if notice.channel != CHANNEL or number is None or not payload.isdecimal() or number > int(payload):
+            return None
+        if number < int(payload) and not self._passed:
+            self._passed = True
+            return None
+        self._number = None
+        return f"SELECT shiftboss.hear(%s), {NOT_DURABLE}", [int(payload)]
 
     @property
     def _sleeping(self) -> bool:
@@ -142,8 +150,11 @@ class Sleeper:
     async def _snapshot(self) -> TransactionSnapshot:
         return TransactionSnapshot.parse(await self._db.value(str, "SELECT pg_current_snapshot()::text"))
 
-    async def _acknowledge(self, number: int) -> None:
-        await _tolerant(self._db.execute(f"SELECT shiftboss.hear(%s), {NOT_DURABLE}", [number]))
+
+def _pauses(empty_notices: int) -> list[float]:
+    """Return the pauses between looks before the next sleep: longer ones, then more of them."""
+    total = SHORTEST_STEP * 2 ** min(empty_notices, 10)
+    return [min(total, LONGEST_PAUSE)] * min(math.ceil(total / LONGEST_PAUSE), MOST_PAUSES)
 
 
 async def _tolerant(work: Coroutine[Any, Any, Any]) -> None:

@@ -16,7 +16,7 @@ from shiftboss.model.errors import TasksLocked
 from shiftboss.model.log import LogLine
 from shiftboss.model.task import Cancelled, Claimed, Complete, Fail, Postpone, Report, Suspended
 from shiftboss.model.worker import Member, Orders
-from shiftboss.worker.sleeper import Sleeper
+from shiftboss.worker.sleeper import CHANNEL, Sleeper
 from shiftboss.worker.spool import seal
 
 if TYPE_CHECKING:
@@ -168,11 +168,12 @@ class DatabaseSource:
             self._listener = asyncio.create_task(self._listen(self._sleeper), name="listener")
 
     async def _listen(self, sleeper: Sleeper) -> None:
-        async for notice in listen(self._listen_url, ["shiftboss_tasks", "shiftboss_orders"]):
+        channels = [CHANNEL, "shiftboss_orders"]
+        async for notice in listen(self._listen_url, channels, sleeper.answer):
             if notice == MISSED or (notice.channel == "shiftboss_orders" and notice.payload == self._id):
                 self.orders.set()
             if notice.channel != "shiftboss_orders":
-                sleeper.notice(notice.payload)
+                sleeper.notice()
 
     async def claim(self, limit: int) -> list[Claimed]:
         distance = self._marks.farthest()

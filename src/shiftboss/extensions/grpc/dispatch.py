@@ -24,7 +24,7 @@ from shiftboss.lifecycle import Service, sleep, ticks
 from shiftboss.lifecycle.waiting import when_up
 from shiftboss.log import get_logger
 from shiftboss.model.errors import DatabaseError, TasksLocked
-from shiftboss.worker.sleeper import Sleeper
+from shiftboss.worker.sleeper import CHANNEL, Sleeper
 from shiftboss.worker.source import Marks
 
 log = get_logger(__name__)
@@ -82,13 +82,14 @@ class Dispatcher(Service):
                 await self._db.family(FleetStore).withdraw_coordinator(self._name)
 
     async def _listen(self) -> None:
-        async for notice in listen(self._listen_url, ["shiftboss_tasks", "shiftboss_orders"]):
+        channels = [CHANNEL, "shiftboss_orders"]
+        async for notice in listen(self._listen_url, channels, self._sleeper.answer):
             if notice.channel == "shiftboss_orders":
                 session = self._registry.get(notice.payload)
                 if session is not None and session.outbox is not None:
                     session.outbox.beat_now()
             else:
-                self._sleeper.notice(notice.payload)
+                self._sleeper.notice()
 
     async def _watch(self) -> None:
         """Withdraw assignments that were not accepted in time, and refresh the state of the workers."""
