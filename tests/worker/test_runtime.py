@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import threading
 import time
 from collections.abc import Sequence
+from contextvars import ContextVar
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from shiftboss.db import Database
 from shiftboss.model.errors import Defer
 from shiftboss.model.task import NewTask, Report
 from shiftboss.worker.context import Context
+from shiftboss.worker.executor import Attempt
 from shiftboss.worker.handlers import Handlers
 from shiftboss.worker.source import DatabaseSource
 from tests.worker.conftest import StartWorker
@@ -418,3 +421,49 @@ async def test_a_result_survives_the_death_of_its_worker_in_the_spool(db: Databa
     assert row["result_data"] == {"kept": True}
     with Spool(tmp_path).left_behind() as again:
         assert again == {}
+
+
+async def test_attempts_do_not_see_the_context_variables_of_others(
+    db: Database, start_worker: StartWorker
+) -> None:
+    """An attempt starts as soon as another one ends, but must not inherit its context."""
+    handlers = Handlers()
+    user: ContextVar[int | None] = ContextVar("user", default=None)
+    seen = []
+
+    @handlers.task("speak")
+    async def speak(n: int) -> None:
+        seen.append(user.get())
+        user.set(n)
+
+    ids = [await enqueue(db, "speak", {"n": n}) for n in range(20)]
+    async with start_worker(handlers, concurrency=1):
+        for id in ids:
+            await finished(db, id)
+    assert seen == [None] * 20
+
+
+async def test_ended_attempts_leave_nothing_to_the_garbage_collector(
+    db: Database, start_worker: StartWorker, eventually: Any
+) -> None:
+    handlers = Handlers()
+
+    @handlers.task("traceless")
+    async def traceless() -> None: ...
+
+    ids = [await enqueue(db, "traceless") for _ in range(20)]
+    gc.collect()
+    gc.disable()
+    try:
+        async with start_worker(handlers):
+            for id in ids:
+                await finished(db, id)
+            await eventually(lambda: not attempts("traceless"))
+    finally:
+        gc.enable()
+
+
+def attempts(task_type: str) -> list[Attempt]:
+    """Return the attempts that are still in memory."""
+    found = [one for one in gc.get_objects() if type(one) is Attempt]
+    return [attempt for attempt in found if attempt.task.task_type == task_type]

@@ -28,6 +28,10 @@ class Capacity:
         self.held_back: str | None = None
         """Why the worker claims nothing, if a limit or the engine is the reason."""
 
+    def note(self, seconds: float) -> None:
+        """Record the duration of a task."""
+        self.pace = seconds if self.pace is None else self.pace + 0.1 * (seconds - self.pace)
+
     def ahead(self) -> int:
         """Return how many tasks to claim beyond the concurrency: work for 0.1 seconds."""
         if self.pace is None or self._engine is not None:

@@ -19,18 +19,18 @@ class Counters:
         self.failed = 0
 
     def add(self, report: Report) -> None:
-        outcome = report.outcome
-        done, failed = isinstance(outcome, Complete), isinstance(outcome, Fail)
+        task, outcome, seconds = report
+        done, failed = type(outcome) is Complete, type(outcome) is Fail
         if not done and not failed:
             return
-        key = (report.task.queue, report.task.task_type)
+        key = (task.queue, task.task_type)
         row = self._rows.get(key)
         if row is None:
             row = self._rows[key] = [0, 0, 0.0, [0] * (len(BUCKETS) + 1)]
         row[0] += done
         row[1] += failed
-        row[2] += report.seconds
-        row[3][bisect(BUCKETS, report.seconds)] += 1
+        row[2] += seconds
+        row[3][bisect(BUCKETS, seconds)] += 1
         self.completed += done
         self.failed += failed
 

@@ -48,21 +48,21 @@ Stop = Literal["cancel", "timeout", "stop", "lost"]
 
 MAX_RESULT = 16 * 1024 * 1024
 UNKNOWN_DELAY = 30.0
+NOTHING = Complete(None)
 
 
 class Attempt:
     """A running task; claimed at `since`, by the monotonic clock."""
 
-    __slots__ = ("context", "handle", "since", "span", "stopped", "task", "timer")
+    context: Context | None = None
+    handle: asyncio.Task[None] | None = None
+    stopped: Stop | None = None
+    timer: asyncio.TimerHandle | None = None
+    span: Any = None
 
     def __init__(self, task: Claimed, since: float) -> None:
         self.task = task
         self.since = since
-        self.context: Context | None = None
-        self.handle: asyncio.Task[None] | None = None
-        self.stopped: Stop | None = None
-        self.timer: asyncio.TimerHandle | None = None
-        self.span: Any = None
 
 
 class Executor:
@@ -99,6 +99,7 @@ class Executor:
         self._environment = OpenEnvironment(handlers.environment, db)
         self._pid = process()
         self.batches = Batches(self._mark)
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._abandoned = 0
 
     @property
@@ -147,16 +148,17 @@ class Executor:
         handle.cancel()
         # A task cancelled before its first step never reaches `_end`, and one that swallows CancelledError
         # never finishes. Report both here.
-        handle.add_done_callback(lambda _: self._on_stopped(attempt, self._verdict(attempt)))
+        handle.add_done_callback(lambda _: self._on_stopped(attempt, self.verdict(attempt)))
         handle.get_loop().call_later(STOP_SECONDS, self._abandon, attempt, handle)
 
     def _abandon(self, attempt: Attempt, handle: asyncio.Task[None]) -> None:
         if not handle.done():
             self._abandoned += 1
             self._mark.give_up(handle)
-            self._on_stopped(attempt, self._verdict(attempt))
+            self._on_stopped(attempt, self.verdict(attempt))
 
-    def _verdict(self, attempt: Attempt) -> Outcome:
+    def verdict(self, attempt: Attempt) -> Outcome:
+        """Return the outcome of a stopped attempt that returned none."""
         return _stopped(attempt, self._handlers.get(attempt.task.task_type))
 
     async def run(self, attempt: Attempt) -> Outcome:
@@ -190,14 +192,16 @@ class Executor:
             attempt.timer = asyncio.get_running_loop().call_later(seconds, self.stop, attempt, "timeout")
         if handler.injected:
             arguments = self._environment.fill(handler.injected, arguments)
+        if handler.mode != "async":
+            self._loop = asyncio.get_running_loop()
         context = partial(self._context, attempt, handler, seconds)
         current.set(context)
-        invoke = partial(self._invoke, attempt, handler, arguments, seconds)
         if self._environment.middleware:
+            invoke = partial(self._invoke, attempt, handler, arguments, seconds)
             return await self._environment.through(context(), handler.name, invoke, encode)
         if handler.wants_context and handler.mode != "process":
             context()
-        return await invoke()
+        return await self._invoke(attempt, handler, arguments, seconds)
 
     async def _invoke(
         self, attempt: Attempt, handler: Handler, arguments: dict[str, Any], seconds: float | None
@@ -244,8 +248,8 @@ class Executor:
                 attempt.task, seconds, self._report, self._db, self._steps, loaded, handler.version
             )
             if isinstance(context, SyncContext):
-                assert attempt.handle is not None
-                context.wait = on(attempt.handle.get_loop())
+                assert self._loop is not None
+                context.wait = on(self._loop)
         return attempt.context
 
     def _count_time(self, attempt: Attempt, handler: Handler, loaded: Loaded) -> None:
@@ -289,6 +293,8 @@ def _allowance(attempt: Attempt, handler: Handler) -> float | None:
 
 def encode(name: str, result: Any) -> Outcome:
     """Return Complete with the result as JSON, or Fail if it cannot be encoded."""
+    if result is None:
+        return NOTHING
     try:
         return Complete(to_json(name, result, MAX_RESULT))
     except UsageError as error:

@@ -201,7 +201,8 @@ class Handler:
             model = create_model(model.__name__, __config__=model.model_config, **fields)
         try:
             # The fields of the model are exactly the parameters.
-            return model.model_validate(params).__dict__
+            bound: dict[str, Any] = model.__pydantic_validator__.validate_python(params).__dict__
+            return bound
         except ValidationError as error:
             problems = "; ".join(_problem(detail) for detail in error.errors(include_url=False))
             raise BadArguments(f"arguments of {self.name} are not valid: {problems}") from None

@@ -5,11 +5,14 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Sequence
+from itertools import repeat
+from operator import attrgetter
 
 from shiftboss.model.task import Claimed, Postpone, Report
 from shiftboss.worker.outbox import Outbox
 
 STUCK_SECONDS = 1.0
+_crashes = attrgetter("crashes")
 
 
 class Inbox(deque[tuple[Claimed, float]]):
@@ -21,10 +24,9 @@ class Inbox(deque[tuple[Claimed, float]]):
 
     def accept(self, claimed: Sequence[Claimed]) -> int:
         """Add claimed tasks, and postpone all suspects but one. Return how many were added."""
-        if any(task.crashes for task in claimed):
+        if any(map(_crashes, claimed)):
             claimed = self._with_one_suspect(claimed)
-        now = time.monotonic()
-        self.extend((task, now) for task in claimed)
+        self.extend(zip(claimed, repeat(time.monotonic())))
         return len(claimed)
 
     def _with_one_suspect(self, claimed: Sequence[Claimed]) -> list[Claimed]:

@@ -38,21 +38,24 @@ class _List:
         self._places: dict[int, int | None] = {}
 
     def enter(self, lease: int) -> None:
-        with self._lock:
-            place = self._places[lease] = self._free.pop() if self._free else None
-            if place is None:
-                self._words[self._overflow] += 1
-            else:
-                self._words[place] = lease
+        try:
+            place = self._places[lease] = self._free.pop()  # threads cannot get the same place
+            self._words[place] = lease
+        except IndexError:
+            self._places[lease] = None
+            self._count(1)
 
     def leave(self, lease: int) -> None:
+        place = self._places.pop(lease)
+        if place is None:
+            self._count(-1)
+        else:
+            self._words[place] = 0
+            self._free.append(place)
+
+    def _count(self, change: int) -> None:
         with self._lock:
-            place = self._places.pop(lease)
-            if place is None:
-                self._words[self._overflow] -= 1
-            else:
-                self._words[place] = 0
-                self._free.append(place)
+            self._words[self._overflow] += change
 
 
 class Mark:

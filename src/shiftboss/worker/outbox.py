@@ -45,9 +45,10 @@ class Outbox(Service):
         """Called after each delivery: the worker may wait for room here before it claims again."""
 
     def put(self, report: Report) -> None:
+        if not self._waiting:
+            self._empty.clear()
+            self._something.set()
         self._waiting.append(report)
-        self._empty.clear()
-        self._something.set()
 
     def request_stop(self) -> None:
         super().request_stop()

@@ -52,9 +52,9 @@ class PartWriter:
 
     def forget(self, lease: int) -> None:
         """Forget an attempt that has ended."""
-        self._unsent.pop(lease, None)
-        self._failed.pop(lease, None)
-        self._places.pop(lease, None)
+        if self._places.pop(lease, 0):
+            self._unsent.pop(lease, None)
+            self._failed.pop(lease, None)
 
     def _on_stored(self, lease: int, done: asyncio.Future[None]) -> None:
         error = done.exception()

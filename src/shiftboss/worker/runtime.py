@@ -7,6 +7,7 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from contextvars import copy_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     from shiftboss.worker.engines import Engine
 
 log = get_logger(__name__)
+
+STARTS_PER_TURN = 50
 
 
 class Worker(Service):
@@ -115,6 +118,8 @@ class Worker(Service):
         if engine is not None:
             engine.on_room = self._space.set
         self._idle = asyncio.Event()
+        self._going_on = False
+        self._context = copy_context()
         self._paused = False
         self._draining = False
         self._broken: str | None = None
@@ -245,20 +250,42 @@ class Worker(Service):
             return self._inbox.has_suspect
         return len(self._running) == 1 and next(iter(self._running.values())).task.crashes > 0
 
+    def _go_on_soon(self) -> None:
+        """Continue in the next turn of the event loop, once for all attempts that end in this turn.
+
+        Tasks then start with the worker's own context variables, not with those of an attempt.
+        """
+        if not self._going_on:
+            self._going_on = True
+            asyncio.get_running_loop().call_soon(self._go_on, context=self._context)
+
+    def _go_on(self) -> None:
+        self._going_on = False
+        self._start_tasks()
+        if not self._space.is_set() and len(self._inbox) <= self._capacity.ahead() // 2:
+            self._space.set()
+        if not self._running:
+            self._idle.set()
+
     def _start_tasks(self) -> None:
+        """Start waiting tasks, but only some per turn: results of the database are read between turns."""
         loop = asyncio.get_running_loop()
-        while self._inbox:
-            task, since = self._inbox[0]
-            if not self._engine and not self._executor.fits(
-                task, len(self._running), self._settings.concurrency
-            ):
+        for _ in range(STARTS_PER_TURN):
+            if not self._may_start():
                 return
-            if task.crashes and not self._alone():
-                return
-            self._inbox.popleft()
-            attempt = Attempt(task, since)
-            self._running[task.lease] = attempt
-            attempt.handle = loop.create_task(self._attempt(attempt))
+            task, since = self._inbox.popleft()
+            attempt = self._running[task.lease] = Attempt(task, since)
+            attempt.handle = asyncio.Task(self._attempt(attempt), loop=loop)
+        self._go_on_soon()
+
+    def _may_start(self) -> bool:
+        if not self._inbox:
+            return False
+        task = self._inbox[0][0]
+        running, most = len(self._running), self._settings.concurrency
+        if running >= most and not self._engine and not self._executor.fits(task, running, most):
+            return False
+        return not task.crashes or self._alone()
 
     async def _attempt(self, attempt: Attempt) -> None:
         began, lease = time.monotonic(), attempt.task.lease
@@ -268,16 +295,18 @@ class Worker(Service):
             outcome = await self._mark.steps(lease, self._executor.run(attempt))
         finally:
             self._mark.end(lease)
+            attempt.handle = None  # otherwise a cycle of references keeps everything until garbage collection
         self._end(attempt, outcome, time.monotonic() - began)
 
     def _end(self, attempt: Attempt, outcome: Outcome, seconds: float) -> None:
-        if self._running.pop(attempt.task.lease, None) is None:
+        lease = attempt.task.lease
+        if self._running.pop(lease, None) is None:
             return  # it was abandoned
-        self._progress.forget(attempt.task.lease)
-        self._logs.capture.end(attempt.task.lease)
-        tracing.end(attempt.span, outcome)
-        pace = self._capacity.pace
-        self._capacity.pace = seconds if pace is None else pace + 0.1 * (seconds - pace)
+        self._progress.forget(lease)
+        self._logs.capture.end(lease)
+        if attempt.span is not None:
+            tracing.end(attempt.span, outcome)
+        self._capacity.note(seconds)
         report = Report(attempt.task, outcome, seconds)
         if attempt.stopped != "lost":
             self.counters.add(report)
@@ -287,12 +316,7 @@ class Worker(Service):
         if self._executor.abandoned >= self._settings.max_abandoned and not self._draining:
             log.error("too many abandoned handlers, draining", abandoned=self._executor.abandoned)
             self.drain()
-        if self._inbox:
-            self._start_tasks()
-        if not self._space.is_set() and len(self._inbox) <= self._capacity.ahead() // 2:
-            self._space.set()
-        if not self._running:
-            self._idle.set()
+        self._go_on_soon()
 
     def _leases(self) -> list[int]:
         waiting = [task.lease for task, _ in self._inbox]

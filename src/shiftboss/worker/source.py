@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol
 from uuid import UUID
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from shiftboss.worker.steps import StepLink
 
 Held = Sequence[tuple[UUID, int]]
+_position = attrgetter("lane", "ready_at")
 
 
 class Source(Protocol):
@@ -184,9 +185,9 @@ class DatabaseSource:
         finally:
             self._claiming = False
         last: dict[int, datetime] = {}
-        for task in claimed:
-            if task.lane not in last or task.ready_at > last[task.lane]:
-                last[task.lane] = task.ready_at
+        for lane, ready_at in map(_position, claimed):
+            if lane not in last or ready_at > last[lane]:
+                last[lane] = ready_at
         seconds = time.monotonic() - began
         self._marks.learn(distance, last, len(claimed), dry=len(claimed) < limit, seconds=seconds)
         due = self._marks.due(distance)
@@ -197,14 +198,12 @@ class DatabaseSource:
         return claimed
 
     async def report(self, reports: Sequence[Report]) -> list[UUID]:
-        by_kind: dict[type, list[Report]] = defaultdict(list)
-        for report in reports:
-            by_kind[type(report.outcome)].append(report)
+        kinds = dict.fromkeys([type(outcome) for _, outcome, _ in reports])
         stale: list[UUID] = []
         locked: set[UUID] = set()
-        for some in by_kind.values():
+        for kind in kinds:
             try:
-                stale += await self._report(some)
+                stale += await self._report([r for r in reports if type(r[1]) is kind])
             except TasksLocked as error:
                 stale += error.stale
                 locked |= error.ids
@@ -214,12 +213,11 @@ class DatabaseSource:
 
     async def _report(self, some: list[Report]) -> list[UUID]:
         """Deliver reports of one kind."""
-        tasks, held = self._db.tasks, [(report.task.id, report.task.lease) for report in some]
+        tasks, held = self._db.tasks, [task[:2] for task, _, _ in some]
         match some[0].outcome:
             case Complete():
-                return await tasks.complete(
-                    held, [r.outcome.result for r in some if isinstance(r.outcome, Complete)]
-                )
+                results = [outcome.result for _, outcome, _ in some if isinstance(outcome, Complete)]
+                return await tasks.complete(held, results)
             case Fail():
                 fails = [r.outcome for r in some if isinstance(r.outcome, Fail)]
                 kinds, retry = [f.kind for f in fails], [f.retry for f in fails]
