@@ -12,7 +12,8 @@ from typing import Any, Final, TypeVar
 
 import orjson
 import psycopg
-from psycopg.adapt import AdaptersMap, Buffer
+from psycopg.adapt import AdaptersMap, Buffer, Loader
+from psycopg.pq import Format
 from psycopg.rows import RowMaker, dict_row
 from psycopg.types.json import JsonbDumper, JsonbLoader, set_json_dumps, set_json_loads
 
@@ -65,6 +66,17 @@ class _ShownLoader(JsonbLoader):
             return text.decode()  # nested too deeply to parse
 
 
+class _ClaimedLoader(Loader):
+    """Loads jsonb in the binary format, in which claims receive it: a version number and the text."""
+
+    format = Format.BINARY
+
+    def load(self, data: Buffer) -> Any:
+        text = bytes(data)[1:]
+        value = orjson.loads(text)
+        return codec.current().open(value) if codec.MARK_BYTES in text else value
+
+
 def loads(text: str | bytes) -> Any:
     """Parse JSON, and decrypt the values in it if their key is configured."""
     value = orjson.loads(text)
@@ -102,6 +114,7 @@ def _adapters() -> AdaptersMap:
     set_json_loads(loads, adapters)
     set_json_dumps(_dumps, adapters)
     adapters.register_loader("jsonb", _ShownLoader)
+    adapters.register_loader("jsonb", _ClaimedLoader)
     return adapters
 
 

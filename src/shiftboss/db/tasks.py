@@ -12,7 +12,7 @@ from psycopg.rows import args_row
 from psycopg.types.json import Jsonb
 
 from shiftboss import tracing
-from shiftboss.db.claims import read_claimed
+from shiftboss.db.claims import claimed_row, read_claimed
 from shiftboss.db.connection import Row, again, translated
 from shiftboss.db.encoding import (
     COPIED,
@@ -106,7 +106,7 @@ class Tasks(Family):
         try:
             async with (
                 self._db.connection() as conn,
-                conn.cursor(row_factory=args_row(Claimed), binary=True) as cursor,
+                conn.cursor(row_factory=claimed_row, binary=True) as cursor,
             ):
                 await cursor.execute(CLAIM, [worker_id, limit, lanes, times, lease, incarnation])
                 return await read_claimed(cursor)
@@ -121,7 +121,7 @@ class Tasks(Family):
         """Claim these tasks for this worker, as far as they are still available."""
         async with (
             self._db.connection() as conn,
-            conn.cursor(row_factory=args_row(Claimed), binary=True) as cursor,
+            conn.cursor(row_factory=claimed_row, binary=True) as cursor,
         ):
             await cursor.execute("SELECT * FROM shiftboss.assign(%s, %s, %s)", [list(ids), worker_id, lease])
             return await read_claimed(cursor)
@@ -133,7 +133,7 @@ class Tasks(Family):
         The same applies to `fail`, `defer` and `cancelled`.
         """
         encoded = None
-        if any(result is not None for result in results):
+        if results.count(None) < len(results):
             sealed = codec.current().json
             encoded = [None if result is None else sealed(result).decode() for result in results]
         return await self.under_lease("shiftboss.complete({held}, %s::text[]::jsonb[])", held, encoded)
