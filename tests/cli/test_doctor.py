@@ -83,7 +83,7 @@ async def test_a_carelessly_set_server(tmp_path: Path) -> None:
             assert said(found, "autovacuum is off").level == "problem"
             assert said(found, "of 20 connections").level == "ok"
             with ExitStack() as stack:
-                for _ in range(15):
+                for _ in range(16):
                     stack.enter_context(psycopg.connect(url))
                 crowded = said(await findings.database(db), "of 20 connections in use")
             assert crowded.level == "warning"

@@ -120,6 +120,13 @@ async def test_the_connection_at_hand_goes_to_whoever_waits(
                 group.create_task(db.fetch("SELECT pg_sleep(0.001)"))
 
 
+@pytest.mark.session
+async def test_one_login_is_enough_to_open_a_database(database_url: str) -> None:
+    async with await Database.open(database_url) as db:
+        counted = "SELECT count(*)::int AS n FROM pg_stat_activity WHERE datname = current_database()"
+        assert await db.value(int, counted) == 1
+
+
 async def test_a_connection_at_hand_that_died_costs_one_error(database_url: str) -> None:
     async with await Database.open(database_url) as db, db.dedicated() as other:
         await db.fetch("SELECT 1")

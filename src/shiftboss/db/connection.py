@@ -182,10 +182,17 @@ def check_url(url: str) -> None:
 @asynccontextmanager
 async def connect(url: str, pooled: bool = False) -> AsyncIterator[Connection]:
     """Open one connection outside any pool. It is closed at the end of the block."""
+    async with kept(url, pooled) as conn, conn:
+        yield conn
+
+
+@asynccontextmanager
+async def kept(url: str, pooled: bool = False) -> AsyncIterator[Connection]:
+    """Open one connection that stays open after the block, unless the block raises an exception."""
     check_url(url)
     with translated():
         conn: Connection = await psycopg.AsyncConnection.connect(conninfo(url), **connection_options())
-        async with conn:
+        try:
             answered(url, conn)
             if conn.info.server_version < OLDEST_SERVER:
                 raise DatabaseUnavailable(
@@ -194,6 +201,9 @@ async def connect(url: str, pooled: bool = False) -> AsyncIterator[Connection]:
                 )
             await settle(conn, pooled or await is_pooled(conn))
             yield conn
+        except BaseException:
+            await conn.close()
+            raise
 
 
 async def is_pooled(conn: Connection) -> bool:

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
@@ -18,11 +19,12 @@ from shiftboss.db.connection import (
     again,
     connect,
     is_pooled,
+    kept,
     odd_settings,
     translated,
 )
 from shiftboss.db.embedded import EmbeddedServer
-from shiftboss.db.migrate import is_current, is_current_on, migrate
+from shiftboss.db.migrate import is_current_on, migrate
 from shiftboss.db.pool import DatabasePool, open_pool
 from shiftboss.db.watch import Watch
 from shiftboss.extension import load, named
@@ -108,20 +110,18 @@ class Database:
         settings = Settings.load()
         codec.use(settings)
         chosen = settings.database
-        max_size = max(min_size, max_size or chosen.pool_size)
         pooled = chosen.pooled or chosen.direct_url is not None
+        sizes = (min_size, max(min_size, max_size or chosen.pool_size))
         if url is not None:
-            return await cls._open(url, None, min_size, max_size, pooled)
+            return await cls._open(url, None, sizes, pooled)
         if settings.database.url is not None:
-            database = await cls._open(settings.database.url, None, min_size, max_size, pooled, True)
+            database = await cls._open(settings.database.url, None, sizes, pooled, _require_current_on)
             database._direct_url = chosen.direct_url or database.url
             return database
         server = EmbeddedServer(data_dir or settings.data_dir, linger=chosen.linger_seconds)
         url = await asyncio.to_thread(server.acquire)
         try:
-            if not await is_current(url):
-                await migrate(url)
-            return await cls._open(url, server, min_size, max_size)
+            return await cls._open(url, server, sizes, check=partial(_migrated, url))
         except BaseException:
             server.release()
             raise
@@ -131,18 +131,17 @@ class Database:
         cls,
         url: str,
         server: EmbeddedServer | None,
-        min_size: int,
-        max_size: int,
+        sizes: tuple[int, int],
         pooled: bool = False,
-        check: bool = False,
+        check: Callable[[Connection], Awaitable[None]] | None = None,
     ) -> Self:
-        # Try a plain connection first: its error says what is wrong, while the pool only reports a timeout.
-        async with connect(url, pooled) as first:
-            if check:
-                await _require_current_on(first)
+        # Connect without the pool first: the error says what is wrong, while the pool only reports a timeout.
+        async with kept(url, pooled) as first:
+            if check is not None:
+                await check(first)
             pooled = pooled or await is_pooled(first)
             in_each = await odd_settings(first) if pooled else None
-        pool = await open_pool(url, server, pooled, (min_size, max_size))
+            pool = await open_pool(url, first, server, pooled, sizes)
         database = cls(url, pool, server)
         database.pooled, database._in_each_transaction = pooled, in_each
         database._watch = Watch(url, pooled, database._renew)
@@ -252,28 +251,25 @@ class Database:
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
-        """Yield a pooled connection in autocommit mode. The driver's errors are translated."""
+        """Yield a pooled connection in autocommit mode. The driver's errors are translated.
+
+        If a pooler's sessions have other settings than ours, it is in a transaction with our settings.
+        """
         with translated():
             conn, self._spare = self._spare, None
             if conn is None:
                 conn = await self._wait_for_connection()
             self._watch.begin(conn)
             try:
-                async with self._settled(conn):
+                if self._in_each_transaction is None:
                     yield conn
+                else:
+                    async with conn.transaction():
+                        await conn.execute(self._in_each_transaction)
+                        yield conn
             finally:
                 self._watch.end(conn)
                 await self._put_back(conn)
-
-    @asynccontextmanager
-    async def _settled(self, conn: Connection) -> AsyncIterator[None]:
-        """Open a transaction with our settings if a pooler's sessions have different ones."""
-        if self._in_each_transaction is None:
-            yield
-            return
-        async with conn.transaction():
-            await conn.execute(self._in_each_transaction)
-            yield
 
     async def _wait_for_connection(self) -> Connection:
         self._waiting += 1
@@ -326,16 +322,19 @@ async def require_current(url: str) -> None:
         await _require_current_on(conn)
 
 
+async def _migrated(url: str, conn: Connection) -> None:
+    if not await is_current_on(conn):
+        await migrate(url)
+
+
 async def _require_current_on(conn: Connection) -> None:
     if await is_current_on(conn):
         return
     found = await conn.execute("SELECT to_regclass('shiftboss.migrations') IS NULL AS empty")
     empty = (await found.fetchone() or {}).get("empty")
-    error = MigrationError(
+    raise MigrationError(
         "the database has no Shiftboss schema yet"
         if empty
         else "the database schema does not match this version of Shiftboss",
         hint="run `shiftboss db migrate`",
     )
-    error.add_note(f"hint: {error.hint}")  # a script shows the traceback, not the hint
-    raise error

@@ -66,9 +66,9 @@ class MigrationLedger:
         entries = [row["entry"] async for row in rows]
         return {(entry.get("extension"), entry["name"]): entry["checksum"] for entry in entries}
 
-    async def pending(self) -> list[tuple[SqlTree, SqlFile]]:
+    async def pending(self, entries: Entries | None = None) -> list[tuple[SqlTree, SqlFile]]:
         """Return the migrations to apply. Raises MigrationError if the ledger does not match this code."""
-        entries = await self.entries()
+        entries = await self.entries() if entries is None else entries
         return [(tree, file) for tree in self._trees for file in _pending_of(tree, entries)]
 
 

@@ -231,9 +231,9 @@ class Migration:
         return list({index.name: index for index in found}.values())  # the latest form of each
 
     async def is_current(self) -> bool:
-        pending = [file for _, file in await self._ledger.pending()]
-        await self._required.look(self._trees, install=False)
         entries = await self._ledger.entries()
+        pending = [file for _, file in await self._ledger.pending(entries)]
+        await self._required.look(self._trees, install=False)
         return not self._required.possible(pending) and all(
             entries.get((tree.owner, REPEATABLES)) == self._checksum(tree) for tree in self._trees
         )

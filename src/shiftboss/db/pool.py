@@ -56,12 +56,12 @@ logging.getLogger("psycopg.pool").addFilter(lambda record: not _cancelled())
 
 
 async def open_pool(
-    url: str, server: EmbeddedServer | None, pooled: bool, sizes: tuple[int, int]
+    url: str, first: Connection, server: EmbeddedServer | None, pooled: bool, sizes: tuple[int, int]
 ) -> DatabasePool:
-    """Open a pool of at least and at most `sizes` connections."""
+    """Open a pool of at least and at most `sizes` connections. The open connection `first` is one of them."""
     pool = DatabasePool(
         lambda: conninfo(url),
-        connection_class=psycopg.AsyncConnection[Row],
+        connection_class=_starting_with(first),
         kwargs=connection_options(pooled),
         configure=partial(_configure, url, pooled),
         min_size=sizes[0],
@@ -73,8 +73,20 @@ async def open_pool(
         reconnect_failed=_revival(server),
         open=False,
     )
-    await pool.open()
+    await pool.open(wait=True)  # the first request would open another connection otherwise
     return pool
+
+
+def _starting_with(first: Connection) -> type[Connection]:
+    """Return a class that returns `first` in place of its first connection: each login costs milliseconds."""
+    ready = [first]
+
+    class Connections(psycopg.AsyncConnection[Row]):
+        @classmethod
+        async def connect(cls, conninfo: str = "", **options: Any) -> Any:
+            return ready.pop() if ready else await psycopg.AsyncConnection.connect(conninfo, **options)
+
+    return Connections
 
 
 async def _configure(url: str, pooled: bool, conn: Connection) -> None:

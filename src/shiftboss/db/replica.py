@@ -157,7 +157,7 @@ class ReadDatabase(Database):
         if self._replica is None:
             # A vanished host sends no TCP reset: without this limit, its connections would hang for minutes.
             url = make_conninfo(self._read_url, tcp_user_timeout=5000)
-            self._replica = await Database._open(url, None, 0, POOL_SIZE)
+            self._replica = await Database._open(url, None, (0, POOL_SIZE))
         made = self._writes.made
         primary = await self._primary.fetch_one(_PRIMARY) or {}
         self._writes.await_(made, primary["lsn"])
