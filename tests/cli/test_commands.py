@@ -221,6 +221,16 @@ def test_config_and_database_as_json(run: Run, database_url: str) -> None:
     assert json.loads(run("db", "status", "--json"))["current"] is True
 
 
+def test_config_names_the_variables_of_providers(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-hidden")
+    monkeypatch.setenv("OLLAMA_HOST", "http://127.0.0.1:11434")
+    assert run("config", "ai.openai.api_key") == "ai.openai.api_key = ***  (OPENAI_API_KEY)\n"
+    assert run("config", "ai.ollama.base_url").endswith("= http://127.0.0.1:11434  (OLLAMA_HOST)\n")
+    assert run("config", "ai.ollama.api_key") == "ai.ollama.api_key = None  (default)\n"
+    monkeypatch.setenv("SHIFTBOSS_AI_OPENAI_API_KEY_FILE", "/run/secrets/openai")
+    assert run("config", "ai.openai.api_key") == "ai.openai.api_key = None  (default)\n"
+
+
 def test_tokens_are_listed_as_lines(run: Run) -> None:
     run("token", "create", "ci", "--role", "operator")
     [line] = run("token", "list").splitlines()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,7 +26,7 @@ def config(
 
     settings = Settings.load()
     names = [key] if key else Settings.keys()
-    found = {name: (_shown(settings, name), settings.source_of(name)) for name in names}
+    found = {name: _found(settings, name) for name in names}
     if as_json:
         say_json({name: {"value": value, "source": source} for name, (value, source) in found.items()})
         return
@@ -33,8 +34,15 @@ def config(
         typer.echo(f"{name} = {value}  ({source})")
 
 
-def _shown(settings: Settings, name: str) -> Any:
-    value = settings.value_of(name)
+def _found(settings: Settings, name: str) -> tuple[Any, str]:
+    """Return the value of a setting, as it is shown, and its source."""
+    variable = settings.variable_of(name)
+    if variable is not None:
+        return _shown(settings, name, os.environ[variable]), variable
+    return _shown(settings, name, settings.value_of(name)), settings.source_of(name)
+
+
+def _shown(settings: Settings, name: str, value: Any) -> Any:
     if not settings.is_secret(name) or value is None:
         return value
     return [hide(str(one)) for one in value] if isinstance(value, tuple | list) else hide(str(value))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Self
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -17,6 +18,12 @@ class Section(BaseModel):
 
     # Built when it is validated: one validator of all settings needs none of each section.
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+    variables: ClassVar[Mapping[str, str]] = {}
+    """Environment variables of other programs that are read if a field is not set, by field."""
+
+    def variable(self, field: str) -> str | None:
+        """Return the environment variable that is read if this field is not set."""
+        return self.variables.get(field)
 
     @classmethod
     def of(cls, settings: Settings) -> Self:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, reduce
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
@@ -265,6 +265,15 @@ class Settings(BaseModel):
     def source_of(self, key: str) -> str:
         """Return where the value comes from: a flag, a variable, a file, or `default`."""
         return self._sources.get(self._known(key), "default")
+
+    def variable_of(self, key: str) -> str | None:
+        """Return the variable of another program that is read instead, because the setting has no value."""
+        path, _, field = self._known(key).rpartition(".")
+        if not path or self.value_of(key) is not None:
+            return None
+        section: Section = reduce(getattr, path.split("."), self)  # type: ignore[assignment]
+        name = section.variable(field)
+        return name if name is not None and os.environ.get(name) else None
 
     def changed(self, section: str, **values: Any) -> Self:
         """Return a copy with the given values in one section, such as the options of a command.

@@ -37,19 +37,19 @@ PRICES = ("prompt_cost", "completion_cost", "embedding_cost")
 Maker = Callable[[ProviderSettings, Mapping[str, str], str], Provider | None]
 
 
-def read_key(settings: ProviderSettings, environment: Mapping[str, str], *names: str) -> str | None:
-    """Return the key from the settings, its file, or the vendor's own environment variables."""
-    key = _read_key(settings, environment, *names)
+def read_key(settings: ProviderSettings, environment: Mapping[str, str]) -> str | None:
+    """Return the key from the settings, its file, or the vendor's own environment variable."""
+    key = _read_key(settings, environment)
     remember_secret(key)
     return key
 
 
-def _read_key(settings: ProviderSettings, environment: Mapping[str, str], *names: str) -> str | None:
+def _read_key(settings: ProviderSettings, environment: Mapping[str, str]) -> str | None:
     if settings.api_key is not None:
         return settings.api_key.get_secret_value()
     if settings.api_key_file is not None:
         return _read_file(settings.api_key_file)
-    return next((environment[name] for name in names if environment.get(name)), None)
+    return environment.get(settings.variables["api_key"]) or None
 
 
 def _read_file(path: Path) -> str:
@@ -62,22 +62,23 @@ def _read_file(path: Path) -> str:
         ) from error
 
 
-def _with_address(settings: ProviderSettings, environment: Mapping[str, str], name: str) -> ProviderSettings:
-    return settings.model_copy(update={"base_url": settings.base_url or environment.get(name) or None})
+def _with_address(settings: ProviderSettings, environment: Mapping[str, str]) -> ProviderSettings:
+    address = settings.base_url or environment.get(settings.variables["base_url"]) or None
+    return settings.model_copy(update={"base_url": address})
 
 
 def make_openai(settings: ProviderSettings, environment: Mapping[str, str], name: str) -> Provider | None:
-    key = read_key(settings, environment, "OPENAI_API_KEY")
+    key = read_key(settings, environment)
     if not key:
         return None
     from shiftboss.extensions.ai.providers.openai import OpenAIProvider
 
-    return OpenAIProvider(_with_address(settings, environment, "OPENAI_BASE_URL"), key, name)
+    return OpenAIProvider(_with_address(settings, environment), key, name)
 
 
 def make_azure(settings: ProviderSettings, environment: Mapping[str, str], name: str) -> Provider | None:
-    key = read_key(settings, environment, "AZURE_OPENAI_API_KEY")
-    addressed = _with_address(settings, environment, "AZURE_OPENAI_ENDPOINT")
+    key = read_key(settings, environment)
+    addressed = _with_address(settings, environment)
     if not key or not addressed.base_url:
         return None
     from shiftboss.extensions.ai.providers.azure import AzureProvider
@@ -87,12 +88,12 @@ def make_azure(settings: ProviderSettings, environment: Mapping[str, str], name:
 
 
 def make_ollama(settings: ProviderSettings, environment: Mapping[str, str], name: str) -> Provider | None:
-    addressed = _with_address(settings, environment, "OLLAMA_HOST")
+    addressed = _with_address(settings, environment)
     if not addressed.base_url:
         return None
     from shiftboss.extensions.ai.providers.ollama import OllamaProvider
 
-    return OllamaProvider(addressed, read_key(settings, environment, "OLLAMA_API_KEY"), name)
+    return OllamaProvider(addressed, read_key(settings, environment), name)
 
 
 MAKERS: dict[str, Maker] = {"openai": make_openai, "azure": make_azure, "ollama": make_ollama}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, SecretStr
 
@@ -51,8 +51,12 @@ class ProviderSettings(Section):
     embedding_cost: float = Field(0.0, ge=0)
     """US dollars per million tokens."""
 
+    def variable(self, field: str) -> str | None:
+        return None if field == "api_key" and self.api_key_file is not None else super().variable(field)
+
 
 class OpenAISettings(ProviderSettings):
+    variables: ClassVar = {"api_key": "OPENAI_API_KEY", "base_url": "OPENAI_BASE_URL"}
     model: str = "gpt-4o"
     context_window: PositiveInt | None = 128_000
     embedding_model: str = "text-embedding-3-small"
@@ -64,10 +68,12 @@ class OpenAISettings(ProviderSettings):
 class AzureSettings(OpenAISettings):
     """Azure OpenAI: `model` and `embedding_model` are deployments, `base_url` is the resource's endpoint."""
 
+    variables: ClassVar = {"api_key": "AZURE_OPENAI_API_KEY", "base_url": "AZURE_OPENAI_ENDPOINT"}
     api_version: str | None = "2024-10-21"
 
 
 class OllamaSettings(ProviderSettings):
+    variables: ClassVar = {"api_key": "OLLAMA_API_KEY", "base_url": "OLLAMA_HOST"}
     model: str = "llama3.2"
     embedding_model: str = "nomic-embed-text"
     timeout: PositiveFloat = 180.0
