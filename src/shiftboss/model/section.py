@@ -16,7 +16,7 @@ Secret = Annotated[str | None, Field(repr=False)]
 class Section(BaseModel):
     """The settings of one package. A section can contain sections: `shop.mail.host`."""
 
-    # Built when it is validated: one validator of all settings needs none of each section.
+    # The validator is built on first use: a section with its defaults needs none.
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
     variables: ClassVar[Mapping[str, str]] = {}
     """Environment variables of other programs that are read if a field is not set, by field."""

@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping
 from functools import cache, reduce
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationError, create_model
 from pydantic.fields import FieldInfo
@@ -20,6 +20,8 @@ from shiftboss.extension import load, named
 from shiftboss.model.errors import ConfigError
 from shiftboss.model.section import Secret, Section
 from shiftboss.model.sources import SourcedValue, from_environment, from_file, nearest
+
+M = TypeVar("M", bound=BaseModel)
 
 
 def _words(value: Any) -> Any:
@@ -217,14 +219,14 @@ class Settings(BaseModel):
     data_dir: Path | None = None
     """Directory of the embedded server and of undelivered results. Not set: a directory of the user that all
     projects share."""
-    database: DatabaseSettings = Field(default_factory=DatabaseSettings)
-    tasks: TasksSettings = Field(default_factory=TasksSettings)
-    worker: WorkerSettings = Field(default_factory=WorkerSettings)
-    supervisor: SupervisorSettings = Field(default_factory=SupervisorSettings)
-    leader: LeaderSettings = Field(default_factory=LeaderSettings)
-    autoscale: AutoscaleSettings = Field(default_factory=AutoscaleSettings)
-    alerts: AlertSettings = Field(default_factory=AlertSettings)
-    encryption: EncryptionSettings = Field(default_factory=EncryptionSettings)
+    database: DatabaseSettings = Field(default_factory=DatabaseSettings.model_construct)
+    tasks: TasksSettings = Field(default_factory=TasksSettings.model_construct)
+    worker: WorkerSettings = Field(default_factory=WorkerSettings.model_construct)
+    supervisor: SupervisorSettings = Field(default_factory=SupervisorSettings.model_construct)
+    leader: LeaderSettings = Field(default_factory=LeaderSettings.model_construct)
+    autoscale: AutoscaleSettings = Field(default_factory=AutoscaleSettings.model_construct)
+    alerts: AlertSettings = Field(default_factory=AlertSettings.model_construct)
+    encryption: EncryptionSettings = Field(default_factory=EncryptionSettings.model_construct)
 
     _sources: dict[str, str] = PrivateAttr(default_factory=dict)
 
@@ -237,7 +239,7 @@ class Settings(BaseModel):
         paths = {key for key, field in _leaves(complete).items() if Path in get_args(field.annotation)}
         found = from_file(environ, folder or Path.cwd(), keys, paths) | from_environment(environ, keys)
         try:
-            settings = complete.model_validate(_nested(found, keys))
+            settings = _made(complete, _nested(found))
         except ValidationError as error:
             raise _explain(error, found) from error
         settings._sources = {key: entry.source for key, entry in found.items()}
@@ -248,7 +250,9 @@ class Settings(BaseModel):
     def complete(cls) -> type[Self]:
         """Return this class with the sections of all extensions."""
         kinds = {name: load(target) for name, target in named("settings").items()}
-        sections: dict[str, Any] = {name: (kind, Field(default_factory=kind)) for name, kind in kinds.items()}
+        sections: dict[str, Any] = {
+            name: (kind, Field(default_factory=kind.model_construct)) for name, kind in kinds.items()
+        }
         return create_model("Settings", __base__=cls, **sections)
 
     @classmethod
@@ -315,17 +319,26 @@ def _leaves(model: type[BaseModel], prefix: str = "") -> dict[str, FieldInfo]:
     return found
 
 
-def _nested(found: Mapping[str, SourcedValue], keys: list[str]) -> dict[str, Any]:
-    """What was found, as a tree with all sections: one validator makes them, no section needs its own."""
+def _nested(found: Mapping[str, SourcedValue]) -> dict[str, Any]:
+    """What was found, as a tree of sections."""
     tree: dict[str, Any] = {}
-    for key in keys:
+    for key, entry in found.items():
         *sections, name = key.split(".")
         branch = tree
         for section in sections:
             branch = branch.setdefault(section, {})
-        if key in found:
-            branch[name] = found[key].value
+        branch[name] = entry.value
     return tree
+
+
+def _made(model: type[M], tree: dict[str, Any]) -> M:
+    """Return the settings, with the defaults of sections that are not given.
+
+    Only the given sections are validated: building a validator for each section costs time and memory.
+    """
+    fields = model.model_fields
+    given: dict[str, Any] = {name: (fields[name].annotation, fields[name]) for name in tree}
+    return model.model_construct(**dict(create_model("Given", **given).model_validate(tree)))
 
 
 def _explain(error: ValidationError, found: Mapping[str, SourcedValue]) -> ConfigError:

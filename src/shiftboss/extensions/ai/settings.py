@@ -182,10 +182,10 @@ class AISettings(Section):
     """Provider of embeddings. Vectors of different models cannot be compared."""
     embedding_batch: PositiveInt = 256
     """Texts per embedding request."""
-    openai: OpenAISettings = Field(default_factory=OpenAISettings)
-    azure: AzureSettings = Field(default_factory=AzureSettings)
-    ollama: OllamaSettings = Field(default_factory=OllamaSettings)
-    breaker: BreakerSettings = Field(default_factory=BreakerSettings)
-    retry: RetrySettings = Field(default_factory=RetrySettings)
-    cache: CacheSettings = Field(default_factory=CacheSettings)
-    record: RecordSettings = Field(default_factory=RecordSettings)
+    openai: OpenAISettings = Field(default_factory=OpenAISettings.model_construct)
+    azure: AzureSettings = Field(default_factory=AzureSettings.model_construct)
+    ollama: OllamaSettings = Field(default_factory=OllamaSettings.model_construct)
+    breaker: BreakerSettings = Field(default_factory=BreakerSettings.model_construct)
+    retry: RetrySettings = Field(default_factory=RetrySettings.model_construct)
+    cache: CacheSettings = Field(default_factory=CacheSettings.model_construct)
+    record: RecordSettings = Field(default_factory=RecordSettings.model_construct)
