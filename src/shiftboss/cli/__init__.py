@@ -6,17 +6,17 @@ commands through `Extension.commands`.
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import sys
 from collections.abc import Sequence
-from difflib import get_close_matches
 from typing import Any
 
 from shiftboss import __version__
 from shiftboss.extension import Command, Option, extensions, load, missing
 from shiftboss.model.errors import ShiftbossError, UsageError
-from shiftboss.model.sources import set_by_flag
+from shiftboss.model.sources import set_by_flag, similar
 
 NAME = "shiftboss"
 # Settings for a command that accepts undeclared options.
@@ -73,6 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     # Loading modules takes most of a command's time and leaves little garbage, so collect less often.
     gc.set_threshold(20_000, 50, 50)
+    atexit.register(gc.freeze)  # otherwise Python searches all modules for garbage twice before it exits
     args = list(sys.argv[1:] if argv is None else argv)
     debug = _take_switch(args, "--debug")
     try:
@@ -222,8 +223,8 @@ def _end_of_options(args: list[str]) -> int:
 
 
 def _unknown(name: str) -> UsageError:
-    near = get_close_matches(name, commands(), n=1)
-    hint = f"did you mean `{NAME} {near[0]}`?" if near else f"`{NAME} --help` lists the commands"
+    near = similar(name, commands())
+    hint = f"did you mean `{NAME} {near}`?" if near else f"`{NAME} --help` lists the commands"
     what = "option" if name.startswith("-") else "command"
     return UsageError(f"there is no {what} {name!r}", hint=hint)
 

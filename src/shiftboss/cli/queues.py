@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -10,6 +9,7 @@ import typer
 from shiftboss.cli.operator import act, me
 from shiftboss.cli.output import Columns, Json, ask, parse_span, say_change, say_json, show_rows, span
 from shiftboss.model.errors import UsageError
+from shiftboss.model.sources import similar
 
 if TYPE_CHECKING:
     from shiftboss.db import Database
@@ -188,7 +188,7 @@ async def _require(db: Database, name: str, by_type: bool) -> None:
     """Reject an unknown name that resembles a known one: it is probably a typo."""
     rows = await db.insights.fleet.queues(fresh=True)
     known = await db.insights.tasks.types() if by_type else [row["name"] for row in rows]
-    near = get_close_matches(name, known, n=1)
+    near = similar(name, known)
     if name not in known and near:
         what = "task type" if by_type else "queue"
-        raise UsageError(f"there is no {what} {name!r}", hint=f"did you mean {near[0]}?")
+        raise UsageError(f"there is no {what} {name!r}", hint=f"did you mean {near}?")

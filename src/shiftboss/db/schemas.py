@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any
 
 from psycopg.types.json import Json
@@ -14,6 +13,7 @@ from shiftboss.db.payload import dumps
 from shiftboss.model.arguments import check_arguments
 from shiftboss.model.codec import sealed_whole
 from shiftboss.model.errors import UnknownTaskType
+from shiftboss.model.sources import similar
 from shiftboss.model.task import NewTask
 from shiftboss.model.terms import fill_in
 
@@ -62,8 +62,8 @@ class Schemas(Family):
 
     async def _unknown(self, task_type: str) -> UnknownTaskType:
         known = {row["task_type"] for row in await self.all()}
-        near = get_close_matches(task_type, known - {task_type}, n=1)
-        hint = f"did you mean {near[0]}?" if near else "the task waits until a worker serves this type"
+        near = similar(task_type, known - {task_type})
+        hint = f"did you mean {near}?" if near else "the task waits until a worker serves this type"
         return UnknownTaskType(f"no worker serves the task type {task_type!r}", hint=hint)
 
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +22,16 @@ class SourcedValue:
     source: str
 
 
+def similar(word: str, words: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """Return the word that is most similar to a misspelt one, or None."""
+    from difflib import get_close_matches  # only errors need it
+
+    return next(iter(get_close_matches(word, list(words), n=1, cutoff=cutoff)), None)
+
+
 def nearest(word: str, words: Iterable[str]) -> str:
-    near = get_close_matches(word, list(words), n=1, cutoff=0.6)
-    return f"did you mean {near[0]!r}?" if near else "`shiftboss config` lists all settings"
+    near = similar(word, words)
+    return f"did you mean {near!r}?" if near else "`shiftboss config` lists all settings"
 
 
 def from_environment(environ: Mapping[str, str], keys: list[str]) -> dict[str, SourcedValue]:
@@ -76,7 +81,7 @@ def _flat(table: Mapping[str, Any], keys: list[str], prefix: str = "") -> Iterat
 def _misspelt(name: str, names: Iterable[str]) -> str | None:
     if not name.startswith(PREFIX) or name == FILE_VARIABLE or name.endswith(FLAG_MARK):
         return None
-    return next(iter(get_close_matches(name, list(names), n=1, cutoff=0.9)), None)
+    return similar(name, names, cutoff=0.9)
 
 
 def _variable(key: str) -> str:
@@ -119,6 +124,8 @@ def _find(environ: Mapping[str, str], folder: Path) -> tuple[Path | None, dict[s
 
 
 def _read(path: Path) -> dict[str, Any]:
+    import tomllib
+
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:

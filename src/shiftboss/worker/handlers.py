@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from shiftboss.model.arguments import BadArguments
 from shiftboss.model.errors import UsageError
+from shiftboss.model.sources import similar
 from shiftboss.model.task import NewTask
 from shiftboss.model.terms import (
     KEYS,
@@ -315,9 +315,9 @@ class Handlers:
         """Return the handler with that name, or raise an error that suggests the nearest name."""
         handler = self.by_name.get(name)
         if handler is None:
-            near = difflib.get_close_matches(name, self.by_name, n=1)
+            near = similar(name, self.by_name)
             hint = (
-                f"did you mean {near[0]}?"
+                f"did you mean {near}?"
                 if near
                 else f"the handlers are: {', '.join(sorted(self.by_name)) or 'none'}"
             )

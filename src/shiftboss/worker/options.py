@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from shiftboss.model.errors import UsageError
+from shiftboss.model.sources import similar
 from shiftboss.model.terms import KEYS, fields, is_template
 from shiftboss.worker.batches import Batch
 from shiftboss.worker.retries import Errors, Pause
@@ -129,8 +129,7 @@ def refuse_unknown(task: str, given: Iterable[str], known: Collection[str]) -> N
     for name in given:
         if name in known:
             continue
-        near = difflib.get_close_matches(name, known, n=1)
-        meant = ELSEWHERE.get(name) or (near[0] if near else None)
+        meant = ELSEWHERE.get(name) or similar(name, known)
         right = f"use {meant}" if meant else f"the options are {', '.join(sorted(known))}"
         raise UsageError(f"task {task} has no option {name!r}: {right}")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from typing import Any, TypedDict
 from uuid import UUID
 
@@ -16,6 +15,7 @@ from shiftboss.extensions.ai.protocol import MAX_TOKENS, Chat, Message, Need, Or
 from shiftboss.extensions.ai.schemas import json_schema
 from shiftboss.model.codec import current
 from shiftboss.model.errors import UsageError
+from shiftboss.model.sources import similar
 from shiftboss.model.task import storable
 
 PLAIN = "completion"  # the task type of a request that has neither a task nor a template
@@ -82,10 +82,10 @@ def require_known(function: str, given: Mapping[str, Any], keywords: type) -> No
     known = [*keywords.__annotations__, "schema"] if keywords is Ask else list(keywords.__annotations__)
     for name in given:
         if name not in known:
-            near = get_close_matches(name, known, n=1)
+            near = similar(name, known)
             raise UsageError(
                 f"{function}() has no keyword {name!r}",
-                hint=f"did you mean {near[0]!r}?" if near else f"use one of {', '.join(known)}",
+                hint=f"did you mean {near!r}?" if near else f"use one of {', '.join(known)}",
             )
 
 
