@@ -251,6 +251,16 @@ def test_names() -> None:
         App("")
 
 
+def test_what_is_declared_after_an_include_is_included() -> None:
+    outer, inner = App("outer"), App("inner")
+    outer.include(inner)
+    inner.include(outer)
+    inner.task("late")(lambda: None)
+    inner.handlers.discover = lambda: inner.handlers.task("found")(lambda: None) and None
+    assert {handler.name for handler in outer.handlers} == {"late", "found"}
+    assert {handler.name for handler in outer.handlers} == {"late", "found"}, "discovered once"
+
+
 def test_include_takes_handlers_and_apps() -> None:
     handlers = Handlers()
 

@@ -179,8 +179,56 @@ tell.enqueue("it")
 
 def test_manage_py_runs_commands_on_the_projects_database(database_url: str) -> None:
     run_django("-c", SETUP + "tell.enqueue('it')", url=database_url)
-    assert "django.task" in run_django("manage.py", "shiftboss", "tasks", "list", url=database_url).stdout
+    assert "shop.tasks.tell" in run_django("manage.py", "shiftboss", "tasks", "list", url=database_url).stdout
     assert run_django("manage.py", "shiftboss", "nonsense", url=database_url).returncode == 2
+
+
+@pytest.mark.parametrize("target", ["shiftboss.frameworks.django:app", "shop.jobs:app"])
+async def test_a_worker_runs_django_tasks_under_their_names_and_as_before(
+    target: str, db: Database, eventually: Eventually
+) -> None:
+    assert run_django("-c", SETUP + "tell.enqueue('it')", url=db.url).returncode == 0
+    params = {"path": "shop.tasks.tell", "args": ["old"], "kwargs": {}, "backend": "default"}
+    other = {**params, "path": "shop.urls.create_order", "args": []}
+    await db.tasks.enqueue([NewTask(task_type="django.task", params=each) for each in (params, other)])
+    with django_worker(db.url, target):
+
+        async def ended() -> Any:
+            rows = await db.fetch("SELECT task_type, status FROM tasks ORDER BY created_at, id")
+            return [tuple(row.values()) for row in rows if row["status"] in ("Complete", "Failed")]
+
+        async def all_ended() -> Any:
+            return len(await ended()) == 3 and await ended()
+
+        assert await eventually(all_ended, timeout=60) == [
+            ("shop.tasks.tell", "Complete"),
+            ("django.task", "Complete"),
+            ("django.task", "Failed"),
+        ]
+        [worker] = await db.fetch("SELECT capabilities -> 'task_types' AS types FROM workers")
+        assert {"django.task", "shop.tasks.confirm", "shop.tasks.tell"} <= set(worker["types"])
+
+
+def test_the_type_of_a_django_task(database_url: str) -> None:
+    code = """
+import sys, types
+from django_tasks import task
+elsewhere = types.ModuleType("shop.elsewhere")
+exec("def clean(): pass", vars(elsewhere))
+sys.modules["shop.elsewhere"] = elsewhere
+elsewhere.clean = task(elsewhere.clean)
+results = [tell.enqueue("it"), confirm.using(priority=50).enqueue(1), elsewhere.clean.enqueue()]
+from shiftboss.frameworks.django import app
+for result in results:
+    print(app.sync.handle(result.id).look()["task_type"], result.task.get_result(result.id).status)
+app.sync.close()
+"""
+    done = run_django("-c", SETUP + code, url=database_url)
+    assert done.stdout.splitlines() == [
+        "shop.tasks.tell READY",
+        "shop.tasks.confirm READY",
+        "django.task READY",
+    ], done.stderr
 
 
 def test_a_worker_without_settings_says_what_to_run(database_url: str) -> None:
@@ -250,6 +298,24 @@ settings.TASKS["plain"] = {"BACKEND": "shiftboss.frameworks.django.ShiftbossBack
 def test_wrong_arguments_are_refused_when_a_django_task_is_enqueued(call: str, database_url: str) -> None:
     done = run_django("-c", SETUP + call, url=database_url)
     assert f"BadArguments: wrong arguments for shop.tasks.{call.partition('.')[0]}" in done.stderr
+
+
+def test_the_class_of_a_django_error(database_url: str) -> None:
+    code = """
+from django.core.exceptions import ValidationError
+from shiftboss.frameworks.django.backend import _error
+from shiftboss.model.errors import UsageError
+from shiftboss.worker.threads import describe
+for error in (ValidationError("no"), KeyError("a"), UsageError("no", hint="do this")):
+    print(_error(describe(error)).exception_class_path)
+"""
+    done = run_django("-c", SETUP + code, url=database_url)
+    paths = [
+        "django.core.exceptions.ValidationError",
+        "builtins.KeyError",
+        "shiftboss.model.errors.UsageError",
+    ]
+    assert done.stdout.splitlines() == paths, done.stderr
 
 
 def test_a_database_that_is_not_postgresql_is_refused() -> None:

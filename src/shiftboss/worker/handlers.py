@@ -258,6 +258,10 @@ class Handlers:
 
     by_name: dict[str, Handler] = field(default_factory=dict)
     environment: Environment = field(default_factory=Environment)
+    parts: list[Handlers] = field(default_factory=list)
+    """Included sets. What is added to them later is included before the handlers are first used."""
+    discover: Callable[[], None] | None = None
+    """Adds handlers of modules that are not imported yet, once, before the handlers are first used."""
 
     def task(self, name: str | None = None, **terms: Unpack[AllTerms]) -> Callable[[F], F]:
         """Decorate a function as the handler of a task type."""
@@ -288,13 +292,27 @@ class Handlers:
 
     def include(self, other: Handlers) -> None:
         self.environment.parts.append(other.environment)
+        self.parts.append(other)
+        self._adopt(other)
+
+    def complete(self, above: tuple[Handlers, ...] = ()) -> None:
+        """Add what is still to be discovered, here and in included sets; `above` include this one."""
+        discover, self.discover = self.discover, None
+        if discover is not None:
+            discover()
+        for part in self.parts:
+            if not any(part is one for one in (*above, self)):
+                part.complete((*above, self))
+                self._adopt(part)
+
+    def _adopt(self, other: Handlers) -> None:
         for handler in other.by_name.values():
             if self.by_name.get(handler.name) is not handler:
                 self.add(handler)
 
     def of_engine(self, engine: str | None) -> Handlers:
         """Return the handlers that run in this engine. None: in the worker or its child processes."""
-        kept = {name: handler for name, handler in self.by_name.items() if handler.engine == engine}
+        kept = {handler.name: handler for handler in self if handler.engine == engine}
         return Handlers(kept, self.environment)
 
     def limits(self) -> list[dict[str, Any]]:
@@ -325,6 +343,7 @@ class Handlers:
         return handler
 
     def __iter__(self) -> Iterator[Handler]:
+        self.complete()
         return iter(self.by_name.values())
 
     def __len__(self) -> int:

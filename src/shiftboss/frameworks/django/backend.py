@@ -5,7 +5,11 @@ from __future__ import annotations
 import importlib
 import inspect
 import os
+import re
+import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
@@ -14,13 +18,15 @@ from django.apps import apps
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections, transaction
-from django.utils.module_loading import import_string
+from django.utils.module_loading import import_string, module_has_submodule
 
 from shiftboss.app import App, Task
 from shiftboss.db.callers import look_sync_on
+from shiftboss.log import get_logger
 from shiftboss.model.arguments import BadArguments
 from shiftboss.model.errors import ConfigError, NotFound, UsageError
 from shiftboss.worker.context import Context
+from shiftboss.worker.handlers import Handler
 from shiftboss.worker.retries import mark_final
 
 _PACKAGE = "django.tasks" if find_spec("django.tasks") else "django_tasks"
@@ -41,6 +47,7 @@ STATUS = {
 }
 
 app = App("django")
+log = get_logger(__name__)
 
 
 @app.task("django.task", backoff=2)
@@ -56,6 +63,41 @@ def run(ctx: Context, path: str, args: list[Any], kwargs: dict[str, Any], backen
         if "max_attempts" not in task.get_backend().options:
             mark_final(error)
         raise
+
+
+@cache
+def handler(path: str) -> Handler:
+    """Return the handler that runs the Django task with this path, under its own name."""
+    own: Handler = run.handler
+    return replace(own, name=path)
+
+
+def is_named(task: Any) -> bool:
+    """Whether the task has its own name as type: workers find it in the module `tasks` of its application.
+
+    The type of all others is `django.task`, because workers import their modules only to run them.
+    """
+    config = apps.get_containing_app_config(task.func.__module__)
+    found = config and getattr(sys.modules.get(f"{config.name}.tasks"), task.func.__name__, None)
+    return isinstance(found, _base.Task) and found.func is task.func
+
+
+def discover() -> None:
+    """Add a handler for each task in the modules `tasks` of the installed applications."""
+    for config in apps.get_app_configs():
+        if not module_has_submodule(config.module, "tasks"):
+            continue
+        try:
+            inside = vars(importlib.import_module(f"{config.name}.tasks"))
+        except ImportError as error:  # those of other packages may be for another queue, not installed
+            log.warning(f"no tasks of {config.name}.tasks: it cannot be imported", reason=str(error))
+            continue
+        found = {one.module_path for one in inside.values() if isinstance(one, _base.Task) and is_named(one)}
+        for path in sorted(found - app.handlers.by_name.keys()):
+            app.handlers.add(handler(path))
+
+
+app.handlers.discover = discover
 
 
 class ShiftbossBackend(_Backend):  # type: ignore[misc]
@@ -75,7 +117,7 @@ class ShiftbossBackend(_Backend):  # type: ignore[misc]
     def enqueue(self, task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         self.validate_task(task)
         _check(task, args, kwargs)
-        call = self._terms(task).call(task.module_path, list(args), dict(kwargs), self.alias)
+        call = self._task(task).call(task.module_path, list(args), dict(kwargs), self.alias)
         alias = self.options.get("database", "default")
         if alias is None:
             return self._result(app.sync.enqueue(call).look(), task)
@@ -90,13 +132,14 @@ class ShiftbossBackend(_Backend):  # type: ignore[misc]
             row = handle.look() if alias is None else look_sync_on(connections[alias], handle.id)
         except (NotFound, UsageError):
             row = None
-        if row is None or row["task_type"] != run.name:
+        if row is None or row["task_type"] not in (run.name, (row["params"] or {}).get("path")):
             raise _exceptions.TaskResultDoesNotExist(result_id)
         task = _task(row["params"]["path"]).using(backend=self.alias, queue_name=row["queue"])
         return self._result(row, task)
 
-    def _terms(self, task: Any) -> Task[..., Any]:
-        chosen: Task[..., Any] = run.options(
+    def _task(self, task: Any) -> Task[..., Any]:
+        named = type(run)(app, handler(task.module_path)) if is_named(task) else run
+        chosen: Task[..., Any] = named.options(
             queue=task.queue_name,
             priority=priority(task.priority),
             run_at=task.run_after,
@@ -159,8 +202,10 @@ def _check(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
 
 
 def _error(text: str) -> Any:
-    """Convert an error. The last line of its traceback names the class."""
-    name = text.strip().rpartition("\n")[2].partition(":")[0]
+    """Convert an error. Its first line has the name of the class, its traceback the full name."""
+    short = text.partition("\n")[0].partition(":")[0]
+    full = re.findall(rf"^([\w.]+\.{re.escape(short)})(?::|$)", text, re.MULTILINE)
+    name = full[-1] if full else short
     path = name if "." in name else f"builtins.{name}"
     return _base.TaskError(exception_class_path=path, traceback=text)
 
