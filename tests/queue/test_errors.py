@@ -93,6 +93,25 @@ async def test_a_group_is_a_type_at_a_place(db: Database) -> None:
         await db.insights.errors.group("xyz")
 
 
+async def test_failures_are_listed_before_and_after_the_leader_counts_them(db: Database) -> None:
+    async def seen() -> dict[str, int]:
+        return {row["message"]: row["count"] for row in await db.insights.errors.groups()}
+
+    await fail(db, "w1", [raised(shelf, 1), raised(till, 1)])
+    [first, second] = await db.insights.errors.groups()
+    assert {first["count"], second["count"]} == {1}
+    assert first == await db.insights.errors.group(first["id"])
+    assert len(await db.insights.errors.open_groups()) == 2
+    await Pruner(db).fold()
+    assert [first, second] == await db.insights.errors.groups()
+    await fail(db, "w2", [raised(shelf, 2)])
+    before = await db.insights.errors.groups()
+    assert await seen() == {"ValueError: no shelf 2": 2, "ValueError: no till 1": 1}
+    await Pruner(db).fold()
+    assert before == await db.insights.errors.groups()
+    assert await db.value(int, "SELECT shiftboss.fold_errors()") == 0
+
+
 async def test_a_group_is_retried_by_what_ended_its_tasks(db: Database) -> None:
     ended = await fail(db, "w1", [raised(shelf, n) for n in range(3)])
     others = await fail(db, "w1", [raised(till, 1)])
@@ -106,7 +125,7 @@ async def test_a_group_is_retried_by_what_ended_its_tasks(db: Database) -> None:
     [task] = await db.tasks.claim("w1", 1)
     await db.tasks.fail([(task.id, task.lease)], [raised(till, 2)])
     assert await db.insights.errors.members(group["id"]) == []
-    other = next(row for row in await db.insights.errors.groups() if row["count"] == 1)
+    other = next(row for row in await db.insights.errors.groups() if row["count"] == 2)
     assert set(await db.insights.errors.members(other["id"])) == {task.id, *others}
 
 

@@ -54,7 +54,7 @@ def list_(
     """
     after = None if since is None else datetime.now(UTC) - parse_span(since)
     rows = ask(lambda db: db.insights.errors.groups(after, limit))
-    show_rows(rows, COLUMNS, as_json=as_json, empty="no errors; the leader counts them every five seconds")
+    show_rows(rows, COLUMNS, as_json=as_json, empty="no errors")
 
 
 @app.command()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 OPEN_GROUPS = 8
 LOOKED_AT = 1000
 
-_GROUPS = """SELECT * FROM shiftboss.error_groups WHERE last_seen >= coalesce(%s::timestamptz, '-infinity')
+_GROUPS = """SELECT * FROM shiftboss.errors WHERE last_seen >= coalesce(%s::timestamptz, '-infinity')
     ORDER BY last_seen DESC, id LIMIT %s"""
 # A task that failed in different ways belongs to the group of its last attempt.
 _MEMBERS = """SELECT t.id FROM shiftboss.past_attempts a JOIN public.tasks t ON t.id = a.task_id
@@ -39,7 +39,7 @@ WITH latest AS MATERIALIZED (
 )
 SELECT g.id, g.error_type, g.place, g.message, g.last_seen, g.task_types, g.task_id, f.tasks,
     (SELECT count(*) FROM latest) = {LOOKED_AT} AS more
-FROM counted f JOIN shiftboss.error_groups g ON g.id = f.error_group
+FROM counted f JOIN shiftboss.errors g ON g.id = f.error_group
 ORDER BY f.tasks DESC, g.last_seen DESC LIMIT {OPEN_GROUPS}"""  # noqa: S608 -- constants only
 
 
@@ -53,12 +53,12 @@ class Errors:
         return await self._open.get()
 
     async def groups(self, since: datetime | None = None, limit: int = 50) -> list[ErrorGroupRow]:
-        """Return groups, most recently seen first. Counts may lag by a few seconds."""
+        """Return groups, most recently seen first."""
         return await self._db.fetch_as(ErrorGroupRow, _GROUPS, [since, limit])
 
     async def group(self, id: str) -> ErrorGroupRow:
         """Return one group by its id or a unique prefix of it."""
-        query = "SELECT * FROM shiftboss.error_groups WHERE starts_with(id, %s) ORDER BY id LIMIT 5"
+        query = "SELECT * FROM shiftboss.errors WHERE starts_with(id, %s) ORDER BY id LIMIT 5"
         rows = await self._db.fetch_as(ErrorGroupRow, query, [id.lower()]) if id else []
         if len(rows) > 1:
             shown = ", ".join(row["id"] for row in rows)

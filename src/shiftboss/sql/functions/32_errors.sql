@@ -1,5 +1,6 @@
 -- Error groups: failures of one exception type at one place in the code. Each failed attempt gets its group when it is
--- stored. The leader adds them up every few seconds, so that failures do not wait for a shared counter.
+-- stored. The leader adds them up every few seconds, so that failures do not wait for a shared counter. Readers use
+-- the view shiftboss.errors, which also has those that are not added up yet.
 
 -- The name of the exception, or the outcome if there was none. Other text is used with its numbers replaced.
 CREATE OR REPLACE FUNCTION shiftboss.error_type(p_outcome text, p_error text) RETURNS text
@@ -60,44 +61,48 @@ SET search_path = pg_catalog, pg_temp AS $$
         GROUP BY name ORDER BY 2 LIMIT 20) x
 $$;
 
--- Add up to p_limit tallies to their groups and return their number. The leader calls this every few seconds. Takes
--- tallies (`gone`), looks up task types and versions (`known`), aggregates them (`grouped`), and merges them into the
--- groups.
-CREATE OR REPLACE FUNCTION shiftboss.fold_errors(p_limit int DEFAULT 20000) RETURNS bigint LANGUAGE sql
+-- The failures that are not added to their groups yet, as groups; with p_rows, only these rows of error_tallies. Looks
+-- up task types and versions (`known`) and aggregates them (`grouped`).
+CREATE OR REPLACE FUNCTION shiftboss.new_errors(p_rows tid[] DEFAULT NULL) RETURNS SETOF shiftboss.error_groups
+LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
-    WITH gone AS (
-        DELETE FROM shiftboss.error_tallies
-            WHERE ctid = ANY (ARRAY(SELECT ctid FROM shiftboss.error_tallies LIMIT p_limit))
-        RETURNING *
-    ), known AS (
-        SELECT g.*, t.task_type, coalesce(t.requires #>> ARRAY['version', t.task_type, '0'],
+    WITH known AS (
+        SELECT e.*, t.task_type, coalesce(t.requires #>> ARRAY['version', t.task_type, '0'],
             w.capabilities #>> ARRAY['versions', t.task_type, '0'], w.version) AS version
-        FROM gone g LEFT JOIN public.tasks t ON t.id = g.task_id LEFT JOIN public.workers w ON w.id = g.worker_id
+        FROM shiftboss.error_tallies e
+        LEFT JOIN public.tasks t ON t.id = e.task_id LEFT JOIN public.workers w ON w.id = e.worker_id
+        WHERE p_rows IS NULL OR e.ctid = ANY (p_rows)
     ), grouped AS (
         SELECT error_group, min(at) AS first_seen, max(at) AS last_seen, count(*) AS count,
             (array_agg(error ORDER BY at DESC))[1] AS error, (array_agg(outcome ORDER BY at DESC))[1] AS outcome,
             (array_agg(task_id ORDER BY at DESC))[1] AS task_id, array_agg(DISTINCT task_type) AS task_types,
             array_agg(DISTINCT version) AS versions, array_agg(DISTINCT worker_id) AS workers
         FROM known GROUP BY error_group
-    ), stored AS (
-        INSERT INTO shiftboss.error_groups AS x (id, error_type, place, message, first_seen, last_seen, count,
-            task_types,
-            versions, workers, task_id)
-        SELECT error_group, shiftboss.error_type(outcome, error), shiftboss.error_place(error),
-            -- Encrypted text cannot be decrypted if it is truncated.
-            left(split_part(error, E'\n', 1), CASE WHEN strpos(error, '$enc:') > 0 THEN 20000 ELSE 500 END),
-                first_seen, last_seen, count,
-            shiftboss.latest_names(task_types, '{}'), shiftboss.latest_names(versions, '{}'),
-            shiftboss.latest_names(workers, '{}'), task_id
-        FROM grouped ORDER BY error_group
-        ON CONFLICT (id) DO UPDATE SET message = excluded.message,
-            last_seen = greatest(x.last_seen, excluded.last_seen),
-            count = x.count + excluded.count, task_types = shiftboss.latest_names(excluded.task_types, x.task_types),
-            versions = shiftboss.latest_names(excluded.versions, x.versions),
-            workers = shiftboss.latest_names(excluded.workers, x.workers), task_id = excluded.task_id
     )
-    SELECT count(*) FROM gone
+    SELECT error_group, shiftboss.error_type(outcome, error), shiftboss.error_place(error),
+        -- Encrypted text cannot be decrypted if it is truncated.
+        left(split_part(error, E'\n', 1), CASE WHEN strpos(error, '$enc:') > 0 THEN 20000 ELSE 500 END),
+        first_seen, last_seen, count, shiftboss.latest_names(task_types, '{}'),
+        shiftboss.latest_names(versions, '{}'), shiftboss.latest_names(workers, '{}'), task_id
+    FROM grouped
 $$;
+
+-- Add up to p_limit tallies to their groups and return their number. The leader calls this every few seconds.
+CREATE OR REPLACE FUNCTION shiftboss.fold_errors(p_limit int DEFAULT 20000) RETURNS bigint LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp SET jit = off AS $$
+DECLARE
+    v_rows tid[] := ARRAY(SELECT ctid FROM shiftboss.error_tallies LIMIT p_limit FOR UPDATE SKIP LOCKED);
+BEGIN
+    INSERT INTO shiftboss.error_groups AS x
+    SELECT * FROM shiftboss.new_errors(v_rows) ORDER BY id
+    ON CONFLICT (id) DO UPDATE SET message = excluded.message,
+        last_seen = greatest(x.last_seen, excluded.last_seen),
+        count = x.count + excluded.count, task_types = shiftboss.latest_names(excluded.task_types, x.task_types),
+        versions = shiftboss.latest_names(excluded.versions, x.versions),
+        workers = shiftboss.latest_names(excluded.workers, x.workers), task_id = excluded.task_id;
+    DELETE FROM shiftboss.error_tallies WHERE ctid = ANY (v_rows);
+    RETURN cardinality(v_rows);
+END $$;
 
 -- Delete groups that were not seen for this time, and all but the 1000 most recent.
 CREATE OR REPLACE FUNCTION shiftboss.tidy_errors(p_older interval) RETURNS void LANGUAGE sql

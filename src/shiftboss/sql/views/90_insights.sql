@@ -45,3 +45,14 @@ SELECT name, coalesce(s.queues, '{}') AS queues, p.name IS NOT NULL AS paused, p
 FROM seen s
 FULL JOIN (SELECT * FROM shiftboss.pauses WHERE kind = 'task_type') p USING (name)
 FULL JOIN (SELECT * FROM shiftboss.limits WHERE kind = 'task_type') l USING (name);
+
+-- All error groups, including the failures that the leader has not added to them yet.
+CREATE OR REPLACE VIEW shiftboss.errors AS
+SELECT id, coalesce(n.error_type, g.error_type) AS error_type, coalesce(n.place, g.place) AS place,
+    CASE WHEN n.id IS NULL THEN g.message ELSE n.message END AS message,
+    least(g.first_seen, n.first_seen) AS first_seen, greatest(g.last_seen, n.last_seen) AS last_seen,
+    coalesce(g.count, 0) + coalesce(n.count, 0) AS count,
+    shiftboss.latest_names(n.task_types, g.task_types) AS task_types,
+    shiftboss.latest_names(n.versions, g.versions) AS versions,
+    shiftboss.latest_names(n.workers, g.workers) AS workers, coalesce(n.task_id, g.task_id) AS task_id
+FROM shiftboss.error_groups g FULL JOIN shiftboss.new_errors() n USING (id);

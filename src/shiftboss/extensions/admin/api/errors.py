@@ -35,7 +35,7 @@ class Retried(Out):
 async def groups(
     admin: At, who: Caller, since: AwareDatetime | None = None, limit: Limit = 50
 ) -> list[ErrorGroup]:
-    """List error groups, latest failure first. They are updated every few seconds."""
+    """List error groups, latest failure first."""
     return [_shown(admin, row) for row in await admin.reads.insights.errors.groups(since, limit)]
 
 
