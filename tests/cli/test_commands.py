@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -14,6 +15,7 @@ from shiftboss.cli import main
 from shiftboss.db import Database
 from shiftboss.kit import Kit
 from shiftboss.model.task import NewTask
+from shiftboss.model.worker import Member
 from tests.cli.shop import app
 
 Run = Callable[..., str]
@@ -161,6 +163,36 @@ def test_why_gives_the_advice_that_helps(run: Run, database_url: str) -> None:
         run(*command.split()[1:])
     reasons = [reason["reason"] for reason in json.loads(run("why", str(id), "--json"))]
     assert reasons == ["no capable worker"]
+
+
+@pytest.mark.parametrize("waits", ["scheduled", "deferred", "backing off"])
+def test_a_task_that_waits_for_a_time_is_run_as_why_says(waits: str, run: Run, database_url: str) -> None:
+    backoff = timedelta(hours=1) if waits == "backing off" else None
+    run_at = datetime.now(UTC) + timedelta(hours=1) if waits == "scheduled" else None
+    [id] = enqueue(database_url, NewTask(task_type="t", run_at=run_at, backoff=backoff))
+
+    async def start() -> None:
+        async with await Database.open(database_url) as db:
+            await db.workers.register(Member(id="w"))
+            for task in await db.tasks.claim("w"):
+                held = [(task.id, task.lease)]
+                if waits == "deferred":
+                    await db.tasks.defer(held, [timedelta(hours=1)], ["the shop is closed"])
+                else:
+                    await db.tasks.fail(held, ["no"])
+
+    asyncio.run(start())
+    reason, _, advice = run("why", str(id)).splitlines()[0].split("\t")
+    assert reason == {
+        "scheduled": "not due",
+        "deferred": "the shop is closed",
+        "backing off": "backoff after a failed attempt",
+    }.get(waits)
+    command = advice.partition("wait, or run it now: ")[2]
+    assert run(*command.split()[1:]) == "1 task due now\n"
+    assert json.loads(run("why", str(id), "--json"))[0]["reason"] == "busy"
+    assert json.loads(run("tasks", "show", str(id), "--json"))["attempts"] == (waits == "backing off")
+    assert main(command.split()[1:]) == 2, "it is due already"
 
 
 def test_queues(run: Run, database_url: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import shlex
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +34,14 @@ async def names(db: Database) -> dict[str, str]:
         text = f'{error}\nTraceback:\n  File "{name}.py", line 3, in {name}'
         await db.fetch("SELECT shiftboss.fail(%s, %s, %s)", [[held[name].id], [held[name].lease], [text]])
     [waiting] = await db.tasks.enqueue([NewTask(task_type="send", queue="mail")])
+    [later] = await db.tasks.enqueue([NewTask(task_type="send", delay=timedelta(hours=1))])
     await db.fetch("SELECT shiftboss.fold_errors()")
     [group] = await db.fetch(
         "SELECT error_group AS id FROM shiftboss.past_attempts WHERE task_id = %s", [held["send"].id]
     )
     return {
         "why": str(waiting.id),
+        "run-now": str(later.id),
         "cancel": str(held["hang"].id),
         "retry": str(held["crash"].id),
         "show": str(held["crash"].id),

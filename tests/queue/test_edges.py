@@ -184,6 +184,17 @@ async def dead(db: Database, **terms: Any) -> UUID:
     return id
 
 
+async def test_only_what_waits_for_a_time_becomes_due(db: Database) -> None:
+    later = datetime.now(UTC) + timedelta(hours=1)
+    ended, due, parent = await dead(db), await enqueue(db), await enqueue(db, run_at=later)
+    child = await enqueue(db, run_at=later, depends_on=[parent])
+    asleep = await enqueue(db, run_at=later)
+    await db.execute("UPDATE tasks SET hold = 'sleep' WHERE id = %s", [asleep])
+    assert set(await db.tasks.run_now([due, parent, child, asleep, ended])) == {parent, child}
+    assert {task.id for task in await db.tasks.claim("w", 10)} == {due, parent}, "the child waits for it"
+    assert await db.tasks.run_now([parent, child]) == []
+
+
 async def test_what_can_be_retried_is_and_the_rest_is_left_out(db: Database) -> None:
     plain = await dead(db)
     older, younger = await dead(db, dedup_key="k"), await dead(db, dedup_key="k")

@@ -108,7 +108,7 @@ async def test_no_function_of_the_queue_opens_a_subtransaction(db: Database) -> 
         r"SELECT p.proname FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang AND l.lanname = 'plpgsql'"
         r" WHERE p.pronamespace = 'shiftboss'::regnamespace AND p.prosrc ~ '\mEXCEPTION\s+WHEN\M'"
         r" AND p.proname = ANY (%s)",
-        [["enqueue", "enqueue_in_turn", "await_parents", "prepare_task", "cancel", "retry", "reserve_keys", "complete",
+        [["enqueue", "enqueue_in_turn", "await_parents", "prepare_task", "cancel", "retry", "run_now", "reserve_keys", "complete",
           "fail", "defer", "cancelled", "settle", "watch", "claim", "leave", "register", "rescue"]],
     )  # fmt: skip
     assert rows == []

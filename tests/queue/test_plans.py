@@ -173,6 +173,7 @@ CALLS: dict[str, tuple[str, Callable[[Connection], dict[str, Any]]]] = {
     "cancel": ("SELECT * FROM shiftboss.cancel(%(ids)s)", waiting),
     "cancel what runs": ("SELECT * FROM shiftboss.cancel(%(ids)s)", held),
     "retry": ("SELECT shiftboss.retry(%(ids)s)", dead),
+    "run now": ("SELECT shiftboss.run_now(%(ids)s)", waiting),
     "watch": ("SELECT * FROM shiftboss.watch(%(ids)s)", waiting),
     "why": ("SELECT w.* FROM unnest(%(ids)s) u (id), shiftboss.why(u.id) w", waiting),
     "expire": ("SELECT shiftboss.expire(100)", nothing),

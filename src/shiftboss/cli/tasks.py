@@ -210,6 +210,23 @@ def retry(
         raise UsageError("nothing to retry", hint="only failed and cancelled tasks can be retried")
 
 
+@app.command("run-now")
+def run_now(
+    ids: Annotated[list[str], typer.Argument(help="task ids")],
+    as_json: Json = False,
+) -> None:
+    """Make tasks due that wait for a time: scheduled, deferred or backing off.
+
+    Example: shiftboss tasks run-now 0199d3c2-5b1e
+    """
+
+    async def do(db: Database, operations: Operations) -> list[UUID]:
+        return await operations.run_tasks_now(me(), [await task_id(db, one) for one in ids])
+
+    due = act(do)
+    say_json({"due": due}) if as_json else typer.echo(f"{count(len(due), 'task')} due now")
+
+
 @app.command()
 def cancel(
     ids: Annotated[list[str] | None, typer.Argument(help="task ids")] = None,

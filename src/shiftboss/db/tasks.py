@@ -214,6 +214,10 @@ class Tasks(Family):
         call = "SELECT shiftboss.retry(%s, %s, %s)"
         return await self._db.value(list[UUID], call, [list(ids), start, restart])
 
+    async def run_now(self, ids: Sequence[UUID]) -> list[UUID]:
+        """Make tasks due that wait for a time, and return the ids of those that were changed."""
+        return await self._db.value(list[UUID], "SELECT shiftboss.run_now(%s)", [list(ids)])
+
     async def pause(self, kind: str, name: str, reason: str | None = None) -> bool:
         """Pause a queue or a task type (`kind`: queue | task_type). Return whether it was running."""
         return await self._db.value(bool, "SELECT shiftboss.pause(%s, %s, %s)", [kind, name, reason])

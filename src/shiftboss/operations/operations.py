@@ -17,7 +17,7 @@ from shiftboss.leader.autoscaler import set_autoscale
 from shiftboss.leader.schedules import Cron, register, set_paused, unknown
 from shiftboss.model.access import Principal, Role
 from shiftboss.model.codec import current
-from shiftboss.model.errors import NotFound
+from shiftboss.model.errors import NotFound, UsageError
 from shiftboss.model.task import Cancel, Enqueued, NewTask
 from shiftboss.model.terms import KEYS
 from shiftboss.operations.approvals import check, pick, shortened
@@ -70,6 +70,16 @@ class Operations(Audited):
         details = {"count": len(ids), "step": start, "restart": restart or None}
         async with self._recorded(who, Role.OPERATOR, "task.retry", few(ids), **details):
             return await self._db.tasks.retry(ids, start, restart=restart)
+
+    async def run_tasks_now(self, who: Principal, ids: Sequence[UUID]) -> list[UUID]:
+        """Make tasks due that wait for a time. Raise UsageError if none of them does."""
+        async with self._recorded(who, Role.OPERATOR, "task.run_now", few(ids), count=len(ids)):
+            due = await self._db.tasks.run_now(ids)
+            if not due:
+                raise UsageError(
+                    "no such task waits for a time", hint="`shiftboss why ID` says what it waits for"
+                )
+            return due
 
     async def retry_errors(self, who: Principal, group: str) -> list[UUID]:
         """Enqueue the failed tasks of an error group again. Return their ids."""

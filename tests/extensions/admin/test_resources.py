@@ -6,6 +6,7 @@ import base64
 import hmac
 import sys
 import time
+from datetime import UTC, datetime
 from uuid import uuid4
 
 import httpx
@@ -40,6 +41,11 @@ async def test_tasks(api: httpx.AsyncClient, db: Database, settings: Settings) -
     ] * 3
     again = await api.post(f"{V1}/tasks/retry", json={"status": "Failed", "task_type": "resize"})
     assert again.json() == {"matched": 1, "changed": 1}
+    assert (await api.post(f"{V1}/tasks/{made['id']}/run-now")).status_code == 422, "it is due"
+    await db.execute("UPDATE tasks SET run_at = now() + interval '1 hour'")
+    due = await api.post(f"{V1}/tasks/{made['id']}/run-now")
+    assert datetime.fromisoformat(due.json()["run_at"]) <= datetime.now(UTC)
+    assert (await api.post(f"{V1}/tasks/{uuid4()}/run-now")).status_code == 422
     gone = await api.post(f"{V1}/tasks/{made['id']}/cancel")
     assert gone.json()["status"] == "Cancelled"
     assert (await api.get(f"{V1}/tasks/{uuid4()}")).status_code == 404

@@ -97,6 +97,26 @@ BEGIN
     RETURN v_ids;
 END $$;
 
+-- Make tasks due that wait for a time: scheduled, deferred or backing off. Suspended tasks go on waiting. Returns the
+-- ids of those that are due now.
+CREATE OR REPLACE FUNCTION shiftboss.run_now(p_ids uuid[]) RETURNS uuid[] LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
+DECLARE
+    v_now timestamptz := shiftboss.now();
+    v_ids uuid[];
+    v_queues text[];
+BEGIN
+    PERFORM FROM public.tasks t WHERE t.id = ANY (p_ids) AND t.status COLLATE "C" = 'Queued' ORDER BY t.id FOR UPDATE;
+    WITH due AS (
+        UPDATE public.tasks t SET run_at = v_now, wait_reason = NULL, updated_at = v_now
+        WHERE t.id = ANY (p_ids) AND t.status COLLATE "C" = 'Queued' AND coalesce(t.run_at, t.created_at) > v_now
+            AND (t.hold IS NULL OR t.hold IN ('dependency', 'limit'))
+        RETURNING t.id, t.queue
+    ) SELECT coalesce(array_agg(id), '{}'), array_agg(DISTINCT queue) INTO v_ids, v_queues FROM due;
+    PERFORM shiftboss.wake(v_queues);
+    RETURN v_ids;
+END $$;
+
 -- Reserve the dedup_keys of these ended tasks until the end of the transaction, and return the tasks whose key was
 -- free. A placeholder is inserted for each key, because only INSERT supports ON CONFLICT, and deleted immediately: a
 -- session that wants the key meanwhile waits for this transaction.
@@ -320,9 +340,12 @@ BEGIN
             WHEN t.wait_reason = 'limit reached'
                 THEN (SELECT 'wait, or raise it: ' || shiftboss.raise_limit_command(x, 'rate')
                 FROM shiftboss.limits_of(t.queue, t.task_type) x WHERE x.rate_per = 'key' ORDER BY x.kind DESC LIMIT 1)
-            ELSE coalesce((SELECT regexp_replace(t.wait_reason, a.pattern, a.advice) FROM shiftboss.advice a
-                WHERE t.wait_reason ~ a.pattern ORDER BY length(a.pattern) DESC LIMIT 1),
-                'wait, or enqueue it again without a time') END;
+            ELSE coalesce((SELECT regexp_replace(t.wait_reason, a.pattern, a.advice)
+                    -- A raised limit releases its tasks.
+                    || CASE WHEN a.advice LIKE 'wait, or raise it%' THEN ''
+                        ELSE '; to run the task now: shiftboss tasks run-now ' || t.id END
+                FROM shiftboss.advice a WHERE t.wait_reason ~ a.pattern ORDER BY length(a.pattern) DESC LIMIT 1),
+                'wait, or run it now: shiftboss tasks run-now ' || t.id) END;
         IF t.wait_reason = 'limit reached' THEN
             detail := format('the rate of the key "%s" is used up; ', t.concurrency_key) || detail;
         END IF;

@@ -248,6 +248,13 @@ async def cancel(id: UUID, admin: At, who: Caller) -> TaskDetail:
     return await _detail(admin, id)
 
 
+@router.post("/tasks/{id}/run-now", responses=responses(404, 409))
+async def run_now(id: UUID, admin: At, who: Caller) -> TaskDetail:
+    """Make a task due that waits for a time. Refuse one that does not (422)."""
+    await admin.commands.run_tasks_now(who, [id])
+    return await _detail(admin, id)
+
+
 @router.post("/tasks/{id}/retry", responses=responses(404, 409))
 async def retry(
     id: UUID,

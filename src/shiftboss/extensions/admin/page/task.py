@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from datetime import UTC, datetime
 from typing import Any
 
 import orjson
@@ -14,7 +15,7 @@ from shiftboss.extensions.admin.page.graph import graph
 from shiftboss.extensions.admin.page.newtask import arguments, enqueue
 from shiftboss.extensions.admin.page.site import ActResult, Context, Page, Visit
 from shiftboss.extensions.admin.page.story import SHOWN_LOGS, emitted, logged, stories, timeline
-from shiftboss.extensions.admin.page.tasks import cancel_one, parse_id, retry_one
+from shiftboss.extensions.admin.page.tasks import cancel_one, parse_id, retry_one, run_now
 from shiftboss.model.codec import Sealed
 from shiftboss.model.errors import NotFound
 
@@ -25,11 +26,13 @@ async def view(visit: Visit) -> Context:
     task = await _task(visit)
     if visit.hides:
         task = task | {"params": HIDDEN, "result_data": HIDDEN if task["result_data"] is not None else None}
+    due = task["status"] == "Queued" and task["hold"] is None and task["run_at"] is not None
     relatives = await visit.admin.db.insights.life.relatives(task["id"])
     return {
         "task": task,
         "live": task["status"] in LIVE,
-        "due": task["status"] == "Queued" and task["hold"] is None and task["run_at"] is not None,
+        "due": due,
+        "later": due and task["run_at"] > datetime.now(UTC),
         "story": await timeline(visit, task),
         "stream": await emitted(visit, task["id"]),
         "graph": graph(relatives, task["id"]),
@@ -82,7 +85,13 @@ def pages() -> tuple[Page, ...]:
             template="task.html",
             view=view,
             every=every,
-            acts={"retry-task": retry_one, "cancel-task": cancel_one, "again": _again, "answer": answer},
+            acts={
+                "retry-task": retry_one,
+                "run-now": run_now,
+                "cancel-task": cancel_one,
+                "again": _again,
+                "answer": answer,
+            },
             sheets={"again": _ask_again},
             folders=tuple(story.templates for story in stories()),
         ),

@@ -119,6 +119,11 @@ async def retry_one(visit: Visit, form: Form) -> str:
     return "The task is queued again"
 
 
+async def run_now(visit: Visit, form: Form) -> str:
+    await visit.admin.commands.run_tasks_now(visit.who, [parse_id(form.arg, "task")])
+    return "The task is due now"
+
+
 async def cancel_one(visit: Visit, form: Form) -> str:
     await visit.admin.commands.cancel_tasks(visit.who, [parse_id(form.arg, "task")])
     return "The task is cancelled, or will stop soon if it is running"
