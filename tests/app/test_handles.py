@@ -10,9 +10,10 @@ import pytest
 
 from shiftboss import App, Context
 from shiftboss.db import Database
+from shiftboss.extensions.ai.errors import TooCostly
 from shiftboss.kit import Kit
-from shiftboss.model.errors import NotFound, ResultTimeout, UsageError
-from shiftboss.model.task import State, Status
+from shiftboss.model.errors import NotFound, ResultTimeout, TaskFailed, UsageError
+from shiftboss.model.task import NewTask, State, Status
 
 app = App("handles")
 steps = asyncio.Queue[int]()
@@ -55,6 +56,38 @@ async def test_wait_tells_how_it_ended_and_retry_starts_it_over(database_url: st
         assert await handle.status() == Status.QUEUED
         await handle.cancel("enough")
         assert (await handle.wait(timeout=30)).status == "Cancelled"
+
+
+@app.task(max_attempts=1)
+async def advise(error: str) -> None:
+    if error == "costly":
+        raise TooCostly("openai", "a call of about $9.00 exceeds the daily budget")
+    raise UsageError("no shelf is free", hint="buy a shelf")
+
+
+@pytest.mark.parametrize(
+    ("params", "hint"),
+    [
+        ({"error": "costly"}, "raise the budget, or lower the estimate with max_tokens"),
+        ({"error": "shelf"}, "buy a shelf"),
+        ({"eror": "shelf"}, "handles.advise takes error: string"),
+    ],
+)
+async def test_the_hint_of_an_error_reaches_its_readers(
+    params: dict[str, str], hint: str, database_url: str
+) -> None:
+    async with Kit.open(app, database_url) as kit:
+        [made] = await kit.db.tasks.enqueue([NewTask(task_type=advise.name, params=params, max_attempts=1)])
+        await kit.drain()
+        handle = app.handle(made.id)
+        with pytest.raises(TaskFailed) as caught:
+            await handle.result(timeout=30)
+        assert caught.value.hint == f"{hint}; shiftboss tasks show {made.id}"
+        [reason] = await handle.why()
+        assert reason.advice == f"{hint}; then run it again: shiftboss tasks retry {made.id}"
+        with pytest.raises(UsageError) as raised:
+            await app.handle("nonsense").result()
+        assert raised.value.__notes__ == ["hint: ids are UUIDs: `handle.id`"]
 
 
 async def test_follow_yields_every_change_and_ends(db: Database) -> None:

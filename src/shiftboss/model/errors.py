@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
 LONGEST_DEFER = 10 * 366 * 86400
+_HINT = re.compile(r"^hint: (.+)$", re.MULTILINE)
 
 
 class ShiftbossError(Exception):
@@ -21,6 +23,13 @@ class ShiftbossError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
+        if hint is not None:
+            self.add_note(f"hint: {hint}")  # tracebacks end with it
+
+    @property
+    def text(self) -> str:
+        """The message, and the hint on a second line."""
+        return self.message if self.hint is None else f"{self.message}\nhint: {self.hint}"
 
 
 class UsageError(ShiftbossError):
@@ -182,7 +191,8 @@ class TaskFailed(TaskError):
 
     def __init__(self, id: UUID, error: str | None) -> None:
         first = (error or "no reason given").partition("\n")[0]
-        super().__init__(id, f"task {id} failed: {first}", hint=f"shiftboss tasks show {id}")
+        hints = [*_HINT.findall(error or "")[-1:], f"shiftboss tasks show {id}"]
+        super().__init__(id, f"task {id} failed: {first}", hint="; ".join(hints))
         self.error = error
 
 

@@ -298,7 +298,7 @@ def encode(name: str, result: Any) -> Outcome:
     try:
         return Complete(to_json(name, result, MAX_RESULT))
     except UsageError as error:
-        return Fail(error.message, retry=False)
+        return Fail(error.text, retry=False)
 
 
 def classify(attempt: Attempt, error: BaseException, handler: Handler | None = None) -> Outcome:
@@ -315,7 +315,7 @@ def classify(attempt: Attempt, error: BaseException, handler: Handler | None = N
     if isinstance(error, KeyMissing):  # another worker may have the key
         return Postpone(UNKNOWN_DELAY, error.message)
     if isinstance(error, BadArguments):
-        return Fail(storable(error.message), retry=False)
+        return Fail(storable(error.text), retry=False)
     if isinstance(error, ChildDied):
         return Fail(str(error), error.kind)
     return ruled(Fail(describe(error)), handler, attempt.task, error)

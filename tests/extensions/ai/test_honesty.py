@@ -106,9 +106,9 @@ async def test_a_stream_and_vectors_mask_the_request_as_well(
     proxy.canned = json.dumps({"error": {"message": "cannot use: Met Zebulon in Zanzibar"}}).encode()
     settings = make_settings("openai", url=proxy.url).model_copy(update={"embedding_provider": "openai"})
     async with await AI.open(settings, db) as ai:
-        with pytest.raises(Exhausted, match=r"cannot use: \[request text\]$"):
+        with pytest.raises(Exhausted, match=r"(?m)cannot use: \[request text\]$"):
             [piece async for piece in ai.stream("Met Zebulon in Zanzibar")]
-        with pytest.raises(Exhausted, match=r"cannot use: \[request text\]$"):
+        with pytest.raises(Exhausted, match=r"(?m)cannot use: \[request text\]$"):
             await ai.embed(["Met Zebulon in Zanzibar"])
 
 

@@ -305,7 +305,9 @@ BEGIN
                 CASE WHEN t.cancel_requested_at IS NOT NULL THEN ', asked to stop' ELSE '' END)
             ELSE format('ended at %s%s', t.generation_processed_at,
                 coalesce(': ' || split_part(t.error_message, E'\n', 1), '')) END;
-        advice := CASE t.status WHEN 'Failed' THEN 'shiftboss tasks retry ' || t.id
+        advice := CASE t.status WHEN 'Failed' THEN coalesce(
+                (regexp_match(t.error_message, '.*\nhint: ([^\n]+)'))[1] || '; then run it again: ', '')
+                || 'shiftboss tasks retry ' || t.id
             WHEN 'Cancelled' THEN 'shiftboss tasks retry ' || t.id ELSE 'nothing to do' END;
         RETURN NEXT;
         RETURN;
