@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import BaseModel, SecretStr
 
 from shiftboss import App
 from shiftboss.cli import main
 from shiftboss.db import Database
 from shiftboss.kit import Kit
+from shiftboss.model.arguments import BadArguments
 from shiftboss.model.errors import ConfigError, MigrationError, UsageError
 from shiftboss.model.task import NewTask
 from shiftboss.worker.process import handlers_of, load
@@ -35,6 +37,35 @@ def test_an_argument_that_is_no_json_is_named(value: Any) -> None:
     with pytest.raises(UsageError, match=r"argument value of slip\.keep cannot be stored as JSON") as caught:
         keep.call(value)
     assert "id that the handler looks up" in (caught.value.hint or "")
+
+
+class Login(BaseModel):
+    password: SecretStr
+
+
+@app.task()
+async def sign_in(user: int, code: SecretStr, login: Login | None = None) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ({"user": "ann"}, "user: Input should be a valid integer, unable to parse .* \\(given: 'ann'\\)"),
+        ({"user": "x" * 99}, rf"\(given: '{'x' * 59}…\)"),
+        ({"user": ["hidden"]}, r"\(given: list\)"),
+        ({"code": 4711}, r"(?m)code: Input should be a valid string$"),
+        ({"login": {"password": 4711}}, r"(?m)login\.password: Input should be a valid string$"),
+    ],
+)
+def test_invalid_arguments_are_shown_without_secrets(arguments: dict[str, Any], problem: str) -> None:
+    call: Callable[..., Any] = sign_in.call
+    with pytest.raises(BadArguments, match=problem) as caught:
+        call(**({"user": 1, "code": "0000"} | arguments))
+    assert not {"4711", "hidden"} & set(str(caught.value).replace("'", " ").split())
+    assert (caught.value.hint or "").startswith("slip.sign_in takes user: integer, code: password")
+    with pytest.raises(BadArguments) as stored:
+        sign_in.handler.bind({"user": 1, "code": "0000"} | arguments)
+    assert "given" not in str(stored.value)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), [1, {"deep": float("-inf")}]], ids=range(3))

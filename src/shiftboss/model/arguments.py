@@ -46,6 +46,12 @@ def signature(schema: Mapping[str, Any]) -> str:
     ) or ("no arguments" if schema.get("additionalProperties") is False else "any arguments")
 
 
+def secret(schema: Mapping[str, Any], name: Any) -> bool:
+    """Whether this argument is or may contain a secret: Pydantic marks such types as write-only."""
+    text = _text(schema.get("properties", {}).get(name))
+    return "writeOnly" in (_text(schema) if "$ref" in text else text)
+
+
 def kind(part: Mapping[str, Any], whole: Mapping[str, Any]) -> str:
     """Describe the type of a value in words."""
     if "$ref" in part:

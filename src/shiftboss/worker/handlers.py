@@ -13,7 +13,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from shiftboss.model.arguments import BadArguments
+from shiftboss.model.arguments import BadArguments, secret, signature
 from shiftboss.model.errors import UsageError
 from shiftboss.model.sources import similar
 from shiftboss.model.task import NewTask
@@ -48,6 +48,7 @@ from shiftboss.worker.retries import Errors, Pause, errors
 from shiftboss.worker.schemas import schema_of
 
 F = TypeVar("F", bound=Callable[..., Any])
+SHOWN = 60
 
 
 @dataclass(kw_only=True)
@@ -188,8 +189,13 @@ class Handler:
         config = ConfigDict(extra="forbid", arbitrary_types_allowed=True, protected_namespaces=())
         return create_model(f"{self.name} arguments", __config__=config, **fields)
 
-    def bind(self, params: dict[str, Any], only: Collection[str] | None = None) -> dict[str, Any]:
-        """Validate and convert the arguments of a call; with `only`, just these."""
+    def bind(
+        self, params: dict[str, Any], only: Collection[str] | None = None, *, show: bool = False
+    ) -> dict[str, Any]:
+        """Validate and convert the arguments of a call; with `only`, just these.
+
+        Errors have the given values only with `show`, for the caller: those of a worker are stored.
+        """
         if not isinstance(params, dict):  # plain SQL can insert any JSON
             given = orjson.dumps(params).decode()[:100]
             raise BadArguments(f"params of {self.name} must be a JSON object, not {given}")
@@ -204,12 +210,19 @@ class Handler:
             bound: dict[str, Any] = model.__pydantic_validator__.validate_python(params).__dict__
             return bound
         except ValidationError as error:
-            problems = "; ".join(_problem(detail) for detail in error.errors(include_url=False))
-            raise BadArguments(f"arguments of {self.name} are not valid: {problems}") from None
+            schema = schema_of(self)
+            problems = "; ".join(
+                _problem(detail, show and not secret(schema, next(iter(detail["loc"]), "")))
+                for detail in error.errors(include_url=False)
+            )
+            raise BadArguments(
+                f"arguments of {self.name} are not valid: {problems}",
+                hint=f"{self.name} takes {signature(schema)}",
+            ) from None
 
     def encode(self, params: dict[str, Any], only: Collection[str] | None = None) -> dict[str, Any]:
         """Validate the arguments of a call as `bind` does, and return them as plain JSON data."""
-        bound = self.bind(params, only)
+        bound = self.bind(params, only, show=True)
         return {name: self._encoded(name, bound[name]) for name in params}
 
     def _encoded(self, name: str, value: Any) -> Any:
@@ -370,6 +383,13 @@ def _plain(given: dict[str, Any], names: list[str]) -> dict[str, Any]:
     return {name: to_jsonable_python(given[name]) for name in names if name in given}
 
 
-def _problem(detail: Any) -> str:
-    where = ".".join(map(str, detail["loc"]))
-    return f"{where}: {detail['msg']}"
+def _problem(detail: Any, show: bool) -> str:
+    """Describe a problem, with the given value if it is short and plain; others may contain anything."""
+    problem = f"{'.'.join(map(str, detail['loc']))}: {detail['msg']}"
+    given = detail["input"]
+    if detail["type"] in ("missing", "extra_forbidden") or not show:
+        return problem
+    if not isinstance(given, str | int | float | None):
+        return f"{problem} (given: {type(given).__name__})"
+    value = repr(given)
+    return f"{problem} (given: {value if len(value) <= SHOWN else f'{value[:SHOWN]}…'})"
