@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from datetime import timedelta
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 import httpx
 import pytest
 from admin_helpers import served
 
+from shiftboss.cli import main
 from shiftboss.db import Database
+from shiftboss.db.roles import Kind, grants
 from shiftboss.extensions.admin import access
 from shiftboss.extensions.admin.access import COOKIE, MOST_ADDRESSES, Access, Peer, Throttle
 from shiftboss.extensions.admin.page.mount import built_in
@@ -286,6 +289,22 @@ async def test_without_tokens_only_this_machine_under_its_own_name(
         await access.check_bind("192.0.2.1")
     await db.tokens.create_token("a", Role.VIEWER)
     await access.check_bind("0.0.0.0")
+
+
+async def test_a_database_role_that_cannot_authenticate_is_refused_at_the_start(
+    database_url: str, login: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    role = urlsplit(login).username or ""
+    monkeypatch.setenv("SHIFTBOSS_DATABASE_URL", login)
+    await grants(database_url, Kind.WORKER, role, apply=True)
+    assert await asyncio.to_thread(main, ["admin", "--port", "0"]) == 1
+    said = capsys.readouterr()
+    assert said.out == "", "it does not serve"
+    assert f"role '{role}' may not read access tokens" in said.err
+    assert f"shiftboss db roles operator {role} --apply" in said.err
+    await grants(database_url, Kind.OPERATOR, role, apply=True)
+    async with await Database.open(login) as db:
+        await Access(db, AdminSettings()).check_role()
 
 
 async def test_who_comes_through_a_proxy_is_not_of_this_machine(api: httpx.AsyncClient) -> None:

@@ -30,6 +30,10 @@ ROLE = "x-role"
 """The key in a route's `openapi_extra` for the required role, if it is not operator."""
 ADMINS_ONLY = {ROLE: Role.ADMIN.value}
 
+_ROLE = """
+SELECT current_user AS name, has_table_privilege('shiftboss.access_tokens', 'SELECT')
+    AND has_table_privilege('shiftboss.access_tokens', 'UPDATE') AS may
+"""
 _bearer = HTTPBearer(auto_error=False, description="a token created with `shiftboss token create`")
 
 
@@ -147,6 +151,15 @@ class Access:
     async def log_out(self, who: Principal) -> None:
         if who.kind == "session" and who.id is not None:
             await self._db.tokens.revoke_token(str(who.id))
+
+    async def check_role(self) -> None:
+        """Raise Forbidden for a database role that cannot authenticate anybody."""
+        role = await self._db.fetch_one(_ROLE)
+        if role is not None and not role["may"]:
+            raise Forbidden(
+                f"role {role['name']!r} may not read access tokens, so every request would be refused",
+                hint=f"let the owner of the schema run: shiftboss db roles operator {role['name']} --apply",
+            )
 
     async def check_bind(self, host: str) -> None:
         """Raise ConfigError for an address that other machines can reach while there is no token."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -50,8 +51,8 @@ async def _serve(host: str | None, port: int | None) -> None:
     where = address(*bound)
     name_connections("admin")
     async with await Database.open() as db:
-        typer.echo(f"serving {where} (API: {where}/api/docs)")
-        await serve(db, settings, host=host, port=bound[1])
+        say = partial(typer.echo, f"serving {where} (API: {where}/api/docs)")
+        await serve(db, settings, host=host, port=bound[1], checked=say)
 
 
 def login(

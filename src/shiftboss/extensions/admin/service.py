@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 import uvicorn
@@ -68,14 +68,24 @@ async def _no_such_path(path: str) -> None:
 
 
 async def serve(
-    db: Database, settings: Settings, *, host: str | None = None, port: int | None = None
+    db: Database,
+    settings: Settings,
+    *,
+    host: str | None = None,
+    port: int | None = None,
+    checked: Callable[[], None] = lambda: None,
 ) -> None:
-    """Serve until a signal arrives. Refuse an address that other machines can reach without a token."""
+    """Serve until a signal arrives. Refuse an address that other machines can reach without a token.
+
+    `checked` is called before it serves.
+    """
     app = create_app(db, settings)
     admin: Backend = app.state.admin
     configured = AdminSettings.of(settings)
     host = host or configured.host
+    await admin.access.check_role()
     await admin.access.check_bind(host)
+    checked()
     server = uvicorn.Server(server_config(app, settings, host, configured.port if port is None else port))
     async with LeaderWatch(db, settings.alerts):
         await server.serve()
@@ -135,6 +145,7 @@ class AdminService(Service):
         return address(self._host, self._port, tls=AdminSettings.of(self._settings).tls_cert is not None)
 
     async def run(self) -> None:
+        await self.admin.access.check_role()
         await self.admin.access.check_bind(self._host)
         server = _Server(server_config(self._app, self._settings, self._host, self._port))
         serving = asyncio.create_task(server.serve())
