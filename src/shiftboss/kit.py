@@ -49,6 +49,7 @@ from shiftboss.model.errors import TaskCancelled, TaskFailed, UsageError
 from shiftboss.model.task import Cancelled, Claimed, Complete, Fail, Postpone, Report, Suspended, new_id
 from shiftboss.model.worker import Capabilities, Member
 from shiftboss.worker.executor import Attempt, Executor
+from shiftboss.worker.mark import Mark
 from shiftboss.worker.source import DatabaseSource
 
 __all__ = ["Cancelled", "Complete", "Fail", "Kit", "Postpone", "Report", "Suspended", "fresh_database", "run"]
@@ -81,10 +82,11 @@ async def run(call: Call[R], *, attempt: int = 1, db: Database | None = None) ->
     handlers = App("inline").handlers
     handlers.add(call.handler)
     handlers.environment.parts += [call.handler.environment] if call.handler.environment else []
-    executor = Executor(handlers, ignore, db, steps=InlineSteps())
+    mark = Mark()
+    executor = Executor(handlers, ignore, db, steps=InlineSteps(), mark=mark)
     try:
         await executor.open()
-        outcome = (await _attempt(executor, claimed)).outcome
+        outcome = (await _attempt(executor, claimed, mark)).outcome
     finally:
         await executor.close()
     match outcome:
@@ -141,7 +143,8 @@ class Kit:
         Retries and sleeps work as in production: move the clock to reach the end of a backoff or a sleep.
         """
         source, reports = DatabaseSource(self.db, listening=False), list[Report]()
-        executor = Executor(self.app.handlers, ignore, self.db)
+        mark = Mark()
+        executor = Executor(self.app.handlers, ignore, self.db, mark=mark)
         executor.batches.eager = True  # the kit runs one task at a time
         await executor.open()
         types = sorted(handler.name for handler in self.app.handlers)
@@ -156,7 +159,7 @@ class Kit:
         )
         try:
             while len(reports) < limit and (claimed := await self._due(source)):
-                report = await _attempt(executor, claimed[0])
+                report = await _attempt(executor, claimed[0], mark)
                 await source.report([report])
                 reports.append(report)
         finally:
@@ -273,9 +276,19 @@ def _named(url: str, database: str) -> str:
     return urlunsplit(urlsplit(url)._replace(path=f"/{database}"))
 
 
-async def _attempt(executor: Executor, claimed: Claimed) -> Report:
+async def _attempt(executor: Executor, claimed: Claimed, mark: Mark) -> Report:
+    """Run an attempt. A handler that ignores its cancellation is closed, so the test goes on."""
     began = time.monotonic()
     attempt = Attempt(claimed, began)
-    running = asyncio.ensure_future(executor.run(attempt))
+    running = asyncio.ensure_future(mark.steps(claimed.lease, executor.run(attempt)))
     attempt.handle = running  # type: ignore[assignment]  # only used to stop it
-    return Report(claimed, await running, time.monotonic() - began)
+    try:
+        await asyncio.wait({running})
+    except asyncio.CancelledError:  # the test has a timeout
+        executor.stop(attempt, "stop")
+        await asyncio.wait({running})
+        raise
+    outcome = executor.verdict(attempt) if running.cancelled() else running.result()
+    if running.cancelled() and isinstance(outcome, Fail):
+        outcome = outcome._replace(error=f"{outcome.error}, and its handler ignored the cancellation")
+    return Report(claimed, outcome, time.monotonic() - began)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -36,6 +37,13 @@ async def endless() -> None:
     await asyncio.Event().wait()
 
 
+@app.task(timeout=0.05, max_attempts=1)
+async def deaf() -> None:
+    while True:
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+
+
 @pytest.fixture
 async def kit(database_url: str) -> AsyncIterator[Kit]:
     async with Kit.open(app, database_url) as kit:
@@ -51,6 +59,18 @@ async def test_inline_is_as_strict_as_a_worker() -> None:
         await run(put_off.call())
     with pytest.raises(TaskFailed, match="timed out"):
         await run(endless.call())
+
+
+@pytest.mark.timeout(60)
+async def test_a_handler_that_ignores_its_cancellation_does_not_hang_the_test(kit: Kit) -> None:
+    with pytest.raises(TaskFailed, match="timed out, and its handler ignored the cancellation"):
+        await run(deaf.call())
+    await deaf.enqueue()
+    [report] = await kit.drain()
+    assert isinstance(report.outcome, Fail)
+    await deaf.options(timeout=3600).enqueue()
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(kit.drain(), 0.5)
 
 
 async def test_drain_runs_what_is_due_and_what_that_enqueues(kit: Kit) -> None:
