@@ -181,6 +181,7 @@ async def test_that_nobody_leads_is_announced_by_a_process_that_does_not(
     async with LeaderWatch(db, AlertSettings(webhooks=(receiver.url,), every_seconds=0.05)):
         await eventually(lambda: receiver.got)
     assert receiver.got[0].text.startswith("Critical: the fleet has no leader")
+    assert "start a worker (shiftboss worker module:app)" in receiver.got[0].text
 
 
 def test_rules_for_prometheus_and_a_board(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -77,7 +77,7 @@ async def no_leader(db: Database, threshold: float) -> list[Found]:
         return []
     message = (
         "the fleet has no leader: lost tasks are not rescued, schedules do not fire, nothing is pruned;"
-        " a worker process or a supervisor must be running"
+        " start a worker (shiftboss worker module:app) or a supervisor, which becomes the leader"
     )
     return [Found("", message, "shiftboss events --kind leader.elected", 0.0)]
 
