@@ -51,6 +51,7 @@ FAST = {
 }
 # What takes longest comes first, so that no core idles at the end.
 FIRST = (
+    "tests/test_demo",
     "tests/extensions/page/",
     "tests/docs/",
     "tests/queue/test_p",
@@ -130,10 +131,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if os.environ.get(servers.POOLER):
-        in_session = [item for item in items if item.get_closest_marker("session")]
-        config.hook.pytest_deselected(items=in_session)
-        items[:] = [item for item in items if item not in in_session]
+    config.hook.pytest_deselected(items=[item for item in items if not _concerned(item)])
+    items[:] = filter(_concerned, items)
     items.sort(key=lambda item: next((n for n, name in enumerate(FIRST) if item.nodeid.startswith(name)), 99))
     # In CI nothing is left out: there a missing browser fails the test.
     if os.environ.get("CI") == "true" or any(map(shutil.which, BROWSERS)):
@@ -141,6 +140,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("browser"):
             item.add_marker(pytest.mark.skip(reason="no chromium on this machine"))
+
+
+def _concerned(item: pytest.Item) -> bool:
+    """Whether the chosen server can make a difference to this test; on the embedded server all tests run."""
+    fixtures = set(getattr(item, "fixturenames", ()))
+    if os.environ.get(servers.POOLER):  # a test with servers of its own has no pooler
+        return "server_url" in fixtures and item.get_closest_marker("session") is None
+    return not os.environ.get(servers.ODD) or not fixtures.isdisjoint({"server_url", "database_url"})
 
 
 class Together(LoadScopeScheduling):

@@ -22,7 +22,7 @@ DATABASE, ROLE = "app", "app"
 SETTINGS = {
     "fsync": "off",
     "full_page_writes": "off",
-    "wal_receiver_status_interval": "100ms",
+    "wal_receiver_status_interval": "1s",  # less than a second is rounded to never
     "shared_buffers": "16MB",
 }
 

@@ -60,7 +60,6 @@ def demo(tmp_path: Path) -> Iterator[pexpect.spawn]:
     EmbeddedServer(data).stop()
 
 
-@pytest.mark.serial
 @pytest.mark.timeout(600)
 def test_the_demo_tells_the_whole_story(demo: pexpect.spawn) -> None:
     demo.expect(r"http://\S+/login/[^\n]+\n")

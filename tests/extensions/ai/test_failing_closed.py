@@ -43,10 +43,12 @@ async def test_while_the_database_is_away_nothing_is_called(
     server.answers(SENTIMENT, usage=USAGE)
     async with await AI.open(make_settings("openai", "local", daily_budget=0.03), db) as ai:
         await ai.complete(**ask("first"))
-        async with outage(db):
-            for number in range(3):
-                with pytest.raises(Defer, match="the database does not answer"):
-                    await ai.complete(**ask(str(number)))
+        with monkeypatch.context() as impatient:
+            impatient.setattr(db._pool, "timeout", 0.5)  # the pool waits 15 s for a connection otherwise
+            async with outage(db):
+                for number in range(3):
+                    with pytest.raises(Defer, match="the database does not answer"):
+                        await ai.complete(**ask(str(number)))
         assert len(server.requests()) == 1
     assert await spent(db) == pytest.approx(COST)
 
