@@ -7,9 +7,11 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
+import pytest
 
 from shiftboss.db import Database
-from shiftboss.db.listen import MISSED, Notice, listen
+from shiftboss.db import listen as module
+from shiftboss.db.listen import MISSED, Notice, Statement, listen
 
 SESSIONS = """
 SELECT state, backend_xmin, wait_event FROM pg_stat_activity
@@ -58,3 +60,37 @@ async def test_a_loop_that_was_blocked_for_long_hears_that_it_missed_some(
     await notices.aclose()
     assert MISSED in heard or len(heard) == 30001
     assert heard[-1] == Notice("news", "last")
+
+
+async def test_notices_that_arrive_during_an_answer_do_not_wait_for_the_next_one(
+    db: Database, database_url: str
+) -> None:
+    """The driver receives them with the reply, and the socket is silent afterwards."""
+
+    def answer(notice: Notice) -> Statement | None:
+        return ("SELECT pg_sleep(1)", []) if notice.payload == "first" else None
+
+    notices = listen(database_url, ["news"], answer)
+    assert await anext(notices) == MISSED
+    await db.execute("NOTIFY news, 'first'")
+    assert (await anext(notices)).payload == "first"
+    async with asyncio.timeout(module.QUIET / 2):
+        while True:  # the answer runs now
+            if await db.fetch(f"{SESSIONS} AND false OR query = 'SELECT pg_sleep(1)' AND state = 'active'"):
+                break
+        await db.execute("NOTIFY news, 'second'")
+        assert (await anext(notices)).payload == "second"
+    await notices.aclose()
+
+
+async def test_an_answer_without_end_makes_the_listener_reconnect(
+    db: Database, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "ANSWER", 0.2)
+    notices = listen(database_url, ["news"], lambda notice: ("SELECT pg_sleep(3600)", []))
+    assert await anext(notices) == MISSED
+    await db.execute("NOTIFY news, 'first'")
+    async with asyncio.timeout(30):
+        assert (await anext(notices)).payload == "first"
+        assert await anext(notices) == MISSED
+    await notices.aclose()

@@ -16,7 +16,7 @@ from typing import Any, LiteralString, NamedTuple
 import psycopg
 from psycopg import sql
 
-from shiftboss.db.connection import connect, is_pooled
+from shiftboss.db.connection import Connection, connect, is_pooled
 from shiftboss.model.errors import DatabaseError
 
 MOST_WAITING = 10_000
@@ -121,20 +121,27 @@ async def _read(url: str, channels: Sequence[str], put: Callable[[Notice], None]
                 delay = RETRY
                 put(MISSED)
                 while True:
-                    answers = []
-                    async for notify in conn.notifies(timeout=0):
-                        notice = Notice(notify.channel, notify.payload)
-                        answers.append(answer(notice))
-                        put(notice)
-                    for statement in filter(None, answers):
-                        with suppress(psycopg.Error):  # if the connection is lost, the next read says so
-                            await conn.execute(*statement)
-                    if not await _readable(conn.fileno(), QUIET):
+                    statements = await _pass_on(conn, put, answer)
+                    if not statements and not await _readable(conn.fileno(), QUIET):
+                        statements = [("SELECT 1", [])]
+                    # Notifications can arrive with a reply, so read again after each statement.
+                    for statement in statements:
                         async with asyncio.timeout(ANSWER):  # a frozen server would never answer
-                            await conn.execute("SELECT 1")
+                            with suppress(psycopg.Error):  # if the connection is lost, the next read says so
+                                await conn.execute(*statement)
         except (psycopg.Error, DatabaseError, OSError):
             await asyncio.sleep(delay)
             delay = min(delay * 2, RETRY_MAX)
+
+
+async def _pass_on(conn: Connection, put: Callable[[Notice], None], answer: Answer) -> list[Statement]:
+    """Pass on the notifications that have arrived. Return the statements that answer them."""
+    statements = []
+    async for notify in conn.notifies(timeout=0):
+        notice = Notice(notify.channel, notify.payload)
+        statements.append(answer(notice))
+        put(notice)
+    return list(filter(None, statements))
 
 
 async def _readable(socket: int, seconds: float) -> bool:
