@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from shiftboss.db import Database
-from shiftboss.db.listen import Notice
+from shiftboss.db.listen import MISSED, Notice
 from shiftboss.model.task import NewTask
 from shiftboss.worker.handlers import Handlers
-from shiftboss.worker.sleeper import Sleeper, TransactionSnapshot
+from shiftboss.worker.sleeper import LONGEST_PAUSE, MOST_PAUSES, Sleeper, TransactionSnapshot
 from tests.worker.conftest import StartWorker
 
 Eventually = Callable[..., Awaitable[Any]]
@@ -194,6 +194,44 @@ async def test_a_worker_of_another_queue_acknowledges_what_it_hears(
             return await last_heard(db) > before
 
         await eventually(acknowledged, timeout=20)
+
+
+async def test_only_notices_in_quick_succession_make_a_sleeper_pause(
+    db: Database, eventually: Eventually
+) -> None:
+    """Otherwise each task would make all idle workers of a large fleet look many times."""
+    looks: list[None] = []
+    sleeper = Sleeper(db, lambda: looks.append(None))
+
+    async def sleep(since: float) -> None:
+        sleeper.found(False)
+        await eventually(lambda: sleeper._number is not None, timeout=20)
+        sleeper._asleep_since -= since
+
+    for notice, since, pauses in [
+        (MISSED, 0.0, 0),
+        (Notice("shiftboss_tasks", "1"), 2 * LONGEST_PAUSE, 0),
+        (Notice("shiftboss_tasks", "1"), -NEVER, 1),
+    ]:
+        await sleep(since)
+        sleeper.notice(notice)
+        assert len(sleeper._pauses) == pauses
+        await eventually(lambda: not sleeper._sleeping, timeout=20)
+        sleeper._number = None
+    sleeper._pauses = [LONGEST_PAUSE] * MOST_PAUSES
+    sleeper.found(False)
+    await eventually(lambda: sleeper._pausing, timeout=20)
+    before = len(looks)
+    sleeper.notice(Notice("shiftboss_tasks", "1"))
+    assert (len(looks), len(sleeper._pauses)) == (before, MOST_PAUSES - 1), "it looks soon anyway"
+    await sleeper.close()
+
+
+@pytest.mark.parametrize("payload", ["", "x", "٣", "-1", "9" * 5000])
+def test_a_notification_from_anybody_is_harmless(payload: str, db: Database) -> None:
+    sleeper = Sleeper(db, lambda: None)
+    sleeper._number = 1
+    assert sleeper.answer(Notice("shiftboss_tasks", payload)) is None
 
 
 async def last_heard(db: Database) -> int:

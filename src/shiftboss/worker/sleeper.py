@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from shiftboss.db.listen import Notice, Statement
+from shiftboss.db.listen import MISSED, Notice, Statement
 from shiftboss.model.errors import DatabaseError
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ MOST_PAUSES = 10
 SHORTEST_STEP, LONGEST_STEP = 0.001, 0.25
 # If a crash loses an update of the counter, that costs a few extra notifications. Commit without waiting.
 NOT_DURABLE = "pg_catalog.set_config('synchronous_commit', 'off', true)"
+
+_NUMBER = re.compile("[0-9]{1,18}")  # what fits into a bigint; any role can send a notification
 
 
 class TransactionSnapshot(NamedTuple):
@@ -50,8 +53,8 @@ class Sleeper:
     """Calls `look` whenever there may be a task, and sleeps after a look that found nothing.
 
     If sleeps are brief, tasks arrive in a stream: it looks a few times before it asks for a notification.
-    It also does so after notifications without a task, longer each time: they are about tasks for other
-    workers, and until this one has acknowledged them, all enqueues notify.
+    It also does so while notifications without a task follow one another, longer each time: they are about
+    tasks for other workers, and until this one has acknowledged them, all enqueues notify.
     """
 
     def __init__(self, db: Database, look: Callable[[], None]) -> None:
@@ -62,8 +65,10 @@ class Sleeper:
         self._woken = asyncio.Event()
         self._again = False
         self._brief = False
+        self._asleep_since = 0.0
         self._empty_notices = 0
         self._pauses: list[float] = []
+        self._pausing = False
 
     def found(self, something: bool) -> None:
         """Record whether the last look found a task."""
@@ -76,11 +81,14 @@ class Sleeper:
         else:
             self._sleep_task = asyncio.create_task(self._fall_asleep(), name="sleeper")
 
-    def notice(self) -> None:
-        """Handle a notification."""
-        if self._sleeping and not self._woken.is_set():
-            self._empty_notices += 1
-            self._pauses = _pauses(self._empty_notices)
+    def notice(self, notice: Notice) -> None:
+        """Handle a notification, or MISSED."""
+        if self._pausing:
+            return  # it looks soon
+        if notice != MISSED and self._sleeping and not self._woken.is_set():
+            soon = time.monotonic() - self._asleep_since < LONGEST_PAUSE
+            self._empty_notices = self._empty_notices + 1 if soon else 0
+            self._pauses = _pauses(self._empty_notices) if soon else []
         self._woken.set()
         self._look()
 
@@ -99,7 +107,9 @@ class Sleeper:
         until this statement has run, all enqueues notify.
         """
         number, payload = self._number, notice.payload
-        if notice.channel != CHANNEL or number is None or not payload.isdecimal() or number > int(payload):
+        if notice.channel != CHANNEL or number is None or not _NUMBER.fullmatch(payload):
+            return None
+        if number > int(payload):
             return None
         if number < int(payload) and not self._passed:
             self._passed = True
@@ -115,7 +125,9 @@ class Sleeper:
         self._woken.clear()
         self._again = False
         if self._pauses:
+            self._pausing = True
             await asyncio.sleep(self._pauses.pop(0))
+            self._pausing = False
             self._look()
             return
         await _tolerant(self._sleep())
@@ -127,16 +139,16 @@ class Sleeper:
         if row is None or row["number"] is None:
             return
         self._number, self._passed = row["number"], False
-        began = time.monotonic()
+        self._asleep_since = time.monotonic()
         under_way = await self._snapshot()
         self._look()
-        await self._watch(under_way, began)
-        self._brief = time.monotonic() - began < BRIEF
+        await self._watch(under_way)
+        self._brief = time.monotonic() - self._asleep_since < BRIEF
 
-    async def _watch(self, under_way: TransactionSnapshot, began: float) -> None:
+    async def _watch(self, under_way: TransactionSnapshot) -> None:
         """Wait for a notification. Look again after each end of a transaction that was in progress."""
         while under_way.running:
-            step = min(max((time.monotonic() - began) / 20, SHORTEST_STEP), LONGEST_STEP)
+            step = min(max((time.monotonic() - self._asleep_since) / 20, SHORTEST_STEP), LONGEST_STEP)
             with suppress(TimeoutError):
                 async with asyncio.timeout(step):
                     await self._woken.wait()

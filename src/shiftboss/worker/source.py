@@ -174,7 +174,7 @@ class DatabaseSource:
             if notice == MISSED or (notice.channel == "shiftboss_orders" and notice.payload == self._id):
                 self.orders.set()
             if notice.channel != "shiftboss_orders":
-                sleeper.notice()
+                sleeper.notice(notice)
 
     async def claim(self, limit: int) -> list[Claimed]:
         distance = self._marks.farthest()

@@ -89,7 +89,7 @@ class Dispatcher(Service):
                 if session is not None and session.outbox is not None:
                     session.outbox.beat_now()
             else:
-                self._sleeper.notice()
+                self._sleeper.notice(notice)
 
     async def _watch(self) -> None:
         """Withdraw assignments that were not accepted in time, and refresh the state of the workers."""
