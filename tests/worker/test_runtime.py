@@ -16,6 +16,7 @@ from uuid import UUID
 
 import pytest
 
+from shiftboss import App, SyncContext
 from shiftboss.db import Database
 from shiftboss.model.errors import Defer
 from shiftboss.model.task import NewTask, Report
@@ -443,13 +444,40 @@ async def test_attempts_do_not_see_the_context_variables_of_others(
     assert seen == [None] * 20
 
 
+async def test_attempts_see_the_context_variables_of_start_hooks(
+    db: Database, start_worker: StartWorker
+) -> None:
+    app, shop, seen = App("hooked"), ContextVar[str]("shop"), []
+
+    @app.on_start
+    def choose() -> None:
+        shop.set("here")
+
+    @app.task("look")
+    async def look() -> None:
+        seen.append(shop.get(None))
+
+    ids = [await enqueue(db, "look") for _ in range(20)]
+    async with start_worker(app.handlers, concurrency=1):
+        for id in ids:
+            await finished(db, id)
+    assert seen == ["here"] * 20
+
+
+@pytest.mark.parametrize("mode", ["plain", "context", "thread"])
 async def test_ended_attempts_leave_nothing_to_the_garbage_collector(
-    db: Database, start_worker: StartWorker, eventually: Any
+    mode: str, db: Database, start_worker: StartWorker, eventually: Any
 ) -> None:
     handlers = Handlers()
 
-    @handlers.task("traceless")
-    async def traceless() -> None: ...
+    async def plain() -> None: ...
+
+    async def context(ctx: Context) -> None:
+        await ctx.step("once", plain)
+
+    def thread(ctx: SyncContext) -> None: ...
+
+    handlers.task("traceless")({"plain": plain, "context": context, "thread": thread}[mode])
 
     ids = [await enqueue(db, "traceless") for _ in range(20)]
     gc.collect()

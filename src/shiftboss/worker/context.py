@@ -251,6 +251,7 @@ class Context:
             if self._loading is None:
                 self._loading = asyncio.ensure_future(self._steps.load(self.task, self._version))
             self._loaded = await asyncio.shield(self._loading)
+            self._loading = None  # otherwise its context variables keep this attempt in a cycle
             self._on_loaded(self._loaded)
         return self._loaded
 

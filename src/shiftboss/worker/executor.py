@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -207,7 +208,7 @@ class Executor:
         self, attempt: Attempt, handler: Handler, arguments: dict[str, Any], seconds: float | None
     ) -> Outcome:
         if handler.mode == "process":
-            loaded = partial(self._count_time, attempt, handler)
+            loaded = partial(self._count_time, weakref.ref(attempt), handler)
             callbacks = Callbacks(self._report, self._steps, loaded, self._on_logs)
             outcome = await self._place(handler).run(handler, attempt.task, seconds, callbacks)
             return await self._flushed(attempt, outcome)
@@ -242,7 +243,7 @@ class Executor:
     def _context(self, attempt: Attempt, handler: Handler, seconds: float | None) -> Context:
         """Return the context of this attempt, created on first use."""
         if attempt.context is None:
-            loaded = partial(self._count_time, attempt, handler)
+            loaded = partial(self._count_time, weakref.ref(attempt), handler)
             kind = Context if handler.mode == "async" else SyncContext
             attempt.context = context = kind(
                 attempt.task, seconds, self._report, self._db, self._steps, loaded, handler.version
@@ -252,8 +253,11 @@ class Executor:
                 context.wait = on(self._loop)
         return attempt.context
 
-    def _count_time(self, attempt: Attempt, handler: Handler, loaded: Loaded) -> None:
+    def _count_time(self, running: weakref.ref[Attempt], handler: Handler, loaded: Loaded) -> None:
         """Shorten the timeout by the time that the attempt ran before it was suspended."""
+        attempt = running()
+        if attempt is None:
+            return
         timeout = attempt.task.timeout or handler.timeout
         if timeout is None or not loaded.ran or attempt.timer is None:
             return

@@ -155,6 +155,7 @@ class Worker(Service):
         # Before joining: when a worker of the same name joins, the tasks of former processes are given back.
         await self._outbox.redeliver(self.stopping)
         await self._executor.open()
+        self._context = copy_context()  # with the variables that the hooks have set
         await when_up(lambda: self._source.join(self._member), self._mark.away, self.stopping)
         for part in self._parts:
             await part.start()

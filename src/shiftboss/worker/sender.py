@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from contextlib import suppress
+from contextvars import Context
 from typing import Generic, Protocol, TypeVar
 from uuid import UUID
 
@@ -44,7 +45,8 @@ class BatchSender(Generic[Item, Answer]):
         done: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, done))
         if self._sending is None or self._sending.done():
-            self._sending = asyncio.create_task(self._run(), name=self._what)
+            # It serves all attempts, so it does not run with the context variables of one.
+            self._sending = asyncio.create_task(self._run(), name=self._what, context=Context())
         return done
 
     def hurry(self) -> None:
