@@ -54,8 +54,8 @@ class WorkerSettings(Section):
 
     concurrency: int = Field(default=10, ge=1, le=10_000)
     """Tasks that one process runs at a time."""
-    batch: int = Field(default=500, ge=1, le=10_000)
-    """Maximum number of tasks per claim. How many are claimed ahead depends on how long tasks take."""
+    batch: int = Field(default=2000, ge=1, le=10_000)
+    """Maximum number of tasks per claim. How many are claimed ahead depends on their duration and size."""
     beat_seconds: float = Field(default=5.0, gt=0)
     """Interval between heartbeats."""
     lease_seconds: float = Field(default=30.0, gt=0)

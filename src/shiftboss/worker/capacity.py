@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import orjson
+
 from shiftboss.model.settings import WorkerSettings
+from shiftboss.model.task import Claimed
 from shiftboss.worker.executor import Executor
 from shiftboss.worker.limits import ProcessLimits
 
@@ -12,6 +16,7 @@ if TYPE_CHECKING:
     from shiftboss.worker.engines import Engine
 
 AHEAD_SECONDS = 0.1
+AHEAD_BYTES = 16 * 1024 * 1024
 
 
 class Capacity:
@@ -23,6 +28,7 @@ class Capacity:
         self._settings, self._limits = settings, limits
         self._executor, self._engine = executor, engine
         self._claimed = self._empty_claims = 0
+        self._size = 0.0
         self.pace: float | None = None
         """The average duration of tasks in seconds. None: unknown."""
         self.held_back: str | None = None
@@ -32,13 +38,18 @@ class Capacity:
         """Record the duration of a task."""
         self.pace = seconds if self.pace is None else self.pace + 0.1 * (seconds - self.pace)
 
+    def weigh(self, claimed: Sequence[Claimed]) -> None:
+        """Estimate the size of tasks by the params of one of them."""
+        if claimed:
+            size = len(orjson.dumps(claimed[0].params, default=str))
+            self._size += 0.5 * (size - self._size)
+
     def ahead(self) -> int:
-        """Return how many tasks to claim beyond the concurrency: work for 0.1 seconds."""
+        """Return how many tasks to claim beyond the concurrency: work for 0.1 seconds, up to 16 MB."""
         if self.pace is None or self._engine is not None:
             return 0
-        return min(
-            self._settings.batch, int(self._settings.concurrency * AHEAD_SECONDS / max(self.pace, 1e-6))
-        )
+        work = self._settings.concurrency * AHEAD_SECONDS / max(self.pace, 1e-6)
+        return int(min(self._settings.batch, work, AHEAD_BYTES / max(self._size, 1.0)))
 
     def room(self, running: int, waiting: int) -> int:
         """Return how many tasks to claim now, beside `running` tasks and `waiting` ones not started yet."""

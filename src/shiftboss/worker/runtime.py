@@ -211,6 +211,7 @@ class Worker(Service):
                 await sleep(backoff.next(), self.stopping)
                 continue
             backoff.reset()
+            self._capacity.weigh(claimed)
             accepted = self._inbox.accept(claimed)
             if self.stopping.is_set() or self._heart.lost:
                 self._inbox.give_back("its worker stopped while it was claimed")
@@ -234,7 +235,7 @@ class Worker(Service):
 
     def _room(self) -> int:
         """Return how many tasks to claim now."""
-        if self._paused or self._heart.lost or len(self._outbox) > 4 * self._settings.batch:
+        if self._paused or self._heart.lost or len(self._outbox) > 2 * self._settings.batch:
             return 0
         if self._holds_suspect():
             return 0
