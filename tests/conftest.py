@@ -45,7 +45,6 @@ FAST = {
     "fsync": "off",
     "synchronous_commit": "off",
     "full_page_writes": "off",
-    "wal_compression": "off",
     "max_connections": "400",
     "file_copy_method": "clone",  # lets the kernel copy the template
 }

@@ -49,7 +49,6 @@ SETTINGS = {
     "shared_buffers": "128MB",
     "max_wal_size": "2GB",
     "min_wal_size": "80MB",
-    "wal_compression": "on",
     "checkpoint_timeout": "15min",
     "random_page_cost": "1.1",
     "autovacuum_naptime": "15s",  # rows of a queue are short-lived
