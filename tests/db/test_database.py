@@ -124,7 +124,19 @@ async def test_the_connection_at_hand_goes_to_whoever_waits(
 async def test_one_login_is_enough_to_open_a_database(database_url: str) -> None:
     async with await Database.open(database_url) as db:
         counted = "SELECT count(*)::int AS n FROM pg_stat_activity WHERE datname = current_database()"
-        assert await db.value(int, counted) == 1
+        assert await db.value(int, f"{counted} AND backend_type = 'client backend'") == 1
+
+
+@pytest.mark.session
+async def test_a_pool_that_may_be_empty_keeps_no_session(database_url: str) -> None:
+    database = await Database._open(database_url, None, (0, 2))
+    with psycopg.connect(database_url) as conn:
+        found = conn.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+            " AND backend_type = 'client backend' AND pid <> pg_backend_pid()"
+        ).fetchone()
+    assert found == (0,)
+    await database.close()
 
 
 async def test_a_connection_at_hand_that_died_costs_one_error(database_url: str) -> None:

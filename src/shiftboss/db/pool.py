@@ -58,10 +58,15 @@ logging.getLogger("psycopg.pool").addFilter(lambda record: not _cancelled())
 async def open_pool(
     url: str, first: Connection, server: EmbeddedServer | None, pooled: bool, sizes: tuple[int, int]
 ) -> DatabasePool:
-    """Open a pool of at least and at most `sizes` connections. The open connection `first` is one of them."""
+    """Open a pool of at least and at most `sizes` connections. The open connection `first` is one of them.
+
+    A pool that may be empty closes it instead.
+    """
+    if not sizes[0]:
+        await first.close()
     pool = DatabasePool(
         lambda: conninfo(url),
-        connection_class=_starting_with(first),
+        connection_class=_starting_with(first) if sizes[0] else psycopg.AsyncConnection[Row],
         kwargs=connection_options(pooled),
         configure=partial(_configure, url, pooled),
         min_size=sizes[0],
@@ -73,7 +78,11 @@ async def open_pool(
         reconnect_failed=_revival(server),
         open=False,
     )
-    await pool.open(wait=True)  # the first request would open another connection otherwise
+    try:
+        await pool.open(wait=True)  # the first request would open another connection otherwise
+    except BaseException:
+        await pool.close()
+        raise
     return pool
 
 
