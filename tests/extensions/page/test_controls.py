@@ -53,8 +53,8 @@ def test_tasks_are_cancelled_and_retried_one_by_one_by_selection_and_all(
     told(page, "The task is queued again")
     assert states(stage, "shelf") == ["Queued"] * 3
 
-    for key in "jxjx":
-        page.keyboard.press(key)
+    for place in (0, 1):
+        page.get_by_role("checkbox").nth(place).check()
     press(page, "Cancel selected")
     sure(page, "Cancel selected")
     told(page, "2 tasks cancelled or stopping")
