@@ -332,3 +332,17 @@ def test_claims_skip_dead_rows_even_if_the_queue_was_empty_when_it_was_analysed(
             [[plan]] = conn.execute(explain, given).fetchall()
             pages = plan[0]["Plan"]["Shared Hit Blocks"] + plan[0]["Plan"]["Shared Read Blocks"]
             assert pages < 700, f"{call} touched {pages} pages"
+
+
+@pytest.mark.parametrize("statement", ["SELECT shiftboss.fold_errors()", "SELECT FROM shiftboss.errors"])
+def test_failures_are_read_by_address_and_at_most_20_000_at_a_time(database_url: str, statement: str) -> None:
+    """One scan collects their addresses. Another one would compare every failure with all these addresses."""
+    read = "SELECT seq_scan, seq_tup_read FROM pg_stat_xact_user_tables WHERE relid = 'shiftboss.error_tallies'::regclass"
+    with psycopg.connect(database_url, autocommit=True) as conn, conn.transaction():
+        conn.execute(
+            "INSERT INTO shiftboss.error_tallies (error_group, task_id, outcome, at)"
+            " SELECT n % 20, gen_random_uuid(), 'lost', now() FROM generate_series(1, 25000) n"
+        )
+        assert conn.execute(read).fetchone() == (0, 0)
+        conn.execute(statement)
+        assert conn.execute(read).fetchone() == (1, 20_000)

@@ -1,6 +1,6 @@
 -- Error groups: failures of one exception type at one place in the code. Each failed attempt gets its group when it is
 -- stored. The leader adds them up every few seconds, so that failures do not wait for a shared counter. Readers use
--- the view shiftboss.errors, which also has those that are not added up yet.
+-- the view shiftboss.errors, which also has those that are not added up yet, at most 20,000 of them.
 
 -- The name of the exception, or the outcome if there was none. Other text is used with its numbers replaced.
 CREATE OR REPLACE FUNCTION shiftboss.error_type(p_outcome text, p_error text) RETURNS text
@@ -61,17 +61,19 @@ SET search_path = pg_catalog, pg_temp AS $$
         GROUP BY name ORDER BY 2 LIMIT 20) x
 $$;
 
--- The failures that are not added to their groups yet, as groups; with p_rows, only these rows of error_tallies. Looks
--- up task types and versions (`known`) and aggregates them (`grouped`).
+-- Failures that are not added to their groups yet, as groups: those in these rows of error_tallies, or by default
+-- 20,000 of them. Looks up task types and versions (`known`) and aggregates them (`grouped`). Sequential scans are off,
+-- because they would compare every row with the whole array; a TID scan reads exactly the given rows.
 CREATE OR REPLACE FUNCTION shiftboss.new_errors(p_rows tid[] DEFAULT NULL) RETURNS SETOF shiftboss.error_groups
 LANGUAGE sql STABLE
-SET search_path = pg_catalog, pg_temp SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET jit = off AS $$
     WITH known AS (
         SELECT e.*, t.task_type, coalesce(t.requires #>> ARRAY['version', t.task_type, '0'],
             w.capabilities #>> ARRAY['versions', t.task_type, '0'], w.version) AS version
         FROM shiftboss.error_tallies e
         LEFT JOIN public.tasks t ON t.id = e.task_id LEFT JOIN public.workers w ON w.id = e.worker_id
-        WHERE p_rows IS NULL OR e.ctid = ANY (p_rows)
+        WHERE e.ctid = ANY (coalesce(p_rows, ARRAY(SELECT ctid FROM shiftboss.error_tallies LIMIT 20000)))
     ), grouped AS (
         SELECT error_group, min(at) AS first_seen, max(at) AS last_seen, count(*) AS count,
             (array_agg(error ORDER BY at DESC))[1] AS error, (array_agg(outcome ORDER BY at DESC))[1] AS outcome,
@@ -89,7 +91,7 @@ $$;
 
 -- Add up to p_limit tallies to their groups and return their number. The leader calls this every few seconds.
 CREATE OR REPLACE FUNCTION shiftboss.fold_errors(p_limit int DEFAULT 20000) RETURNS bigint LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp SET jit = off AS $$
+SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 DECLARE
     v_rows tid[] := ARRAY(SELECT ctid FROM shiftboss.error_tallies LIMIT p_limit FOR UPDATE SKIP LOCKED);
 BEGIN

@@ -46,7 +46,7 @@ FROM seen s
 FULL JOIN (SELECT * FROM shiftboss.pauses WHERE kind = 'task_type') p USING (name)
 FULL JOIN (SELECT * FROM shiftboss.limits WHERE kind = 'task_type') l USING (name);
 
--- All error groups, including the failures that the leader has not added to them yet.
+-- All error groups, including at most 20,000 failures that the leader has not added to them yet.
 CREATE OR REPLACE VIEW shiftboss.errors AS
 SELECT id, coalesce(n.error_type, g.error_type) AS error_type, coalesce(n.place, g.place) AS place,
     CASE WHEN n.id IS NULL THEN g.message ELSE n.message END AS message,

@@ -98,7 +98,7 @@ DO $$ BEGIN
         'derived from the task, so that a success needs no second row.');
     PERFORM shiftboss.describe('shiftboss.finished_totals', 'Finished tasks that are still in the table, by status.');
     PERFORM shiftboss.describe('shiftboss.errors',
-        'All error groups, including the failures that are not yet added to shiftboss.error_groups.');
+        'All error groups, including at most 20,000 failures that are not yet added to shiftboss.error_groups.');
     PERFORM shiftboss.describe('shiftboss.health_alerts', 'Slots that need attention, with the reason.');
     PERFORM shiftboss.describe('shiftboss.health_metrics',
         'Crashes and restarts of all slots in one row, and slots by status.');
