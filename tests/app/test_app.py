@@ -259,6 +259,10 @@ def test_what_is_declared_after_an_include_is_included() -> None:
     inner.handlers.discover = lambda: inner.handlers.task("found")(lambda: None) and None
     assert {handler.name for handler in outer.handlers} == {"late", "found"}
     assert {handler.name for handler in outer.handlers} == {"late", "found"}, "discovered once"
+    inner.task("later")(lambda: None)
+    inner.handlers.discover = lambda: inner.handlers.task("found later")(lambda: None) and None
+    for name in ("later", "found later"):
+        assert outer.handlers.named(name).name == name
 
 
 def test_include_takes_handlers_and_apps() -> None:

@@ -344,6 +344,7 @@ class Handlers:
 
     def named(self, name: str) -> Handler:
         """Return the handler with that name, or raise an error that suggests the nearest name."""
+        self.complete()
         handler = self.by_name.get(name)
         if handler is None:
             near = similar(name, self.by_name)
