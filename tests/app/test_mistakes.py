@@ -13,9 +13,10 @@ import pytest
 from pydantic import BaseModel, SecretStr
 
 from shiftboss import App
+from shiftboss.app import Task
 from shiftboss.cli import main
 from shiftboss.db import Database
-from shiftboss.kit import Kit
+from shiftboss.kit import Fail, Kit
 from shiftboss.model.arguments import BadArguments
 from shiftboss.model.errors import ConfigError, MigrationError, UsageError
 from shiftboss.model.task import NewTask
@@ -66,6 +67,32 @@ def test_invalid_arguments_are_shown_without_secrets(arguments: dict[str, Any], 
     with pytest.raises(BadArguments) as stored:
         sign_in.handler.bind({"user": 1, "code": "0000"} | arguments)
     assert "given" not in str(stored.value)
+
+
+@app.task(max_attempts=1)
+async def forward(user: Any) -> None:
+    await sign_in.enqueue(user, SecretStr("0000"))
+
+
+@app.task(max_attempts=1)
+def forward_from_a_thread(user: Any) -> None:
+    sign_in.call(user, SecretStr("0000"))
+
+
+@pytest.mark.parametrize("task", [forward, forward_from_a_thread], ids=["async", "thread"])
+async def test_a_handler_that_enqueues_an_invalid_argument_stores_no_value(
+    database_url: str, task: Task[..., Any]
+) -> None:
+    async with Kit.open(app, database_url) as kit:
+        handle = await task.enqueue("a secret")
+        [report] = await kit.drain()
+        assert isinstance(report.outcome, Fail)
+        for error in (report.outcome.error, (await handle.look())["error_message"]):
+            assert "user: Input should be a valid integer" in error
+            assert "a secret" not in error
+    wrong: Any = "none"
+    with pytest.raises(BadArguments, match="given: 'none'"):
+        sign_in.call(wrong, SecretStr("0000"))
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), [1, {"deep": float("-inf")}]], ids=range(3))

@@ -28,7 +28,7 @@ from shiftboss.model.terms import (
 )
 from shiftboss.worker.batches import Batch, one_by_one
 from shiftboss.worker.blocking import SyncContext
-from shiftboss.worker.context import Context
+from shiftboss.worker.context import Context, current
 from shiftboss.worker.encoding import hints_of
 from shiftboss.worker.engines import requiring
 from shiftboss.worker.middleware import Environment, Injected, is_database
@@ -222,7 +222,8 @@ class Handler:
 
     def encode(self, params: dict[str, Any], only: Collection[str] | None = None) -> dict[str, Any]:
         """Validate the arguments of a call as `bind` does, and return them as plain JSON data."""
-        bound = self.bind(params, only, show=True)
+        # A handler that enqueues a task fails with the error, which is then stored.
+        bound = self.bind(params, only, show=current.get() is None)
         return {name: self._encoded(name, bound[name]) for name in params}
 
     def _encoded(self, name: str, value: Any) -> Any:
