@@ -45,7 +45,7 @@ async def test_tasks(api: httpx.AsyncClient, db: Database, settings: Settings) -
     await db.execute("UPDATE tasks SET run_at = now() + interval '1 hour'")
     due = await api.post(f"{V1}/tasks/{made['id']}/run-now")
     assert datetime.fromisoformat(due.json()["run_at"]) <= datetime.now(UTC)
-    assert (await api.post(f"{V1}/tasks/{uuid4()}/run-now")).status_code == 422
+    assert (await api.post(f"{V1}/tasks/{uuid4()}/run-now")).status_code == 404
     gone = await api.post(f"{V1}/tasks/{made['id']}/cancel")
     assert gone.json()["status"] == "Cancelled"
     assert (await api.get(f"{V1}/tasks/{uuid4()}")).status_code == 404

@@ -251,6 +251,7 @@ async def cancel(id: UUID, admin: At, who: Caller) -> TaskDetail:
 @router.post("/tasks/{id}/run-now", responses=responses(404, 409))
 async def run_now(id: UUID, admin: At, who: Caller) -> TaskDetail:
     """Make a task due that waits for a time. Refuse one that does not (422)."""
+    await _detail(admin, id)
     await admin.commands.run_tasks_now(who, [id])
     return await _detail(admin, id)
 
