@@ -89,7 +89,8 @@ def discover() -> None:
             continue
         try:
             inside = vars(importlib.import_module(f"{config.name}.tasks"))
-        except ImportError as error:  # those of other packages may be for another queue, not installed
+        except ImportError as error:
+            # A `tasks` module of another package may need a task queue that is not installed.
             log.warning(f"no tasks of {config.name}.tasks: it cannot be imported", reason=str(error))
             continue
         found = {one.module_path for one in inside.values() if isinstance(one, _base.Task) and is_named(one)}
@@ -132,9 +133,11 @@ class ShiftbossBackend(_Backend):  # type: ignore[misc]
             row = handle.look() if alias is None else look_sync_on(connections[alias], handle.id)
         except (NotFound, UsageError):
             row = None
-        if row is None or row["task_type"] not in (run.name, (row["params"] or {}).get("path")):
+        # Other programs may have stored any JSON as params.
+        path = row["params"].get("path") if row and isinstance(row["params"], dict) else None
+        if row is None or path is None or row["task_type"] not in (run.name, path):
             raise _exceptions.TaskResultDoesNotExist(result_id)
-        task = _task(row["params"]["path"]).using(backend=self.alias, queue_name=row["queue"])
+        task = _task(path).using(backend=self.alias, queue_name=row["queue"])
         return self._result(row, task)
 
     def _task(self, task: Any) -> Task[..., Any]:
