@@ -128,10 +128,10 @@ $$;
 -- p_mark_times say up to which time the caller has recently found a lane empty: the scan starts there and skips the
 -- dead index entries that a long transaction keeps from being removed. They are only hints: without marks, the scan
 -- starts at the beginning. Sorting is off: with statistics of an empty queue, the planner would otherwise read all dead
--- entries of another index and sort the rest. Plans are generic, because planning for each worker's capabilities costs more than the
--- claim itself. With p_incarnation, a process gets nothing once another process has registered under its name. For
--- each priority level: group the worker's lanes by whether they have limits, pick from the limited lanes under the
--- locks of their limits, then from all others at once.
+-- entries of another index and sort the rest. Plans are generic, because planning for each worker's capabilities costs
+-- more than the claim itself. With p_incarnation, a process gets nothing once another process has registered under its
+-- name. For each priority level: group the worker's lanes by whether they have limits, pick from the limited lanes
+-- under the locks of their limits, then from all others at once.
 CREATE OR REPLACE FUNCTION shiftboss.claim(p_worker text, p_limit int DEFAULT 1, p_mark_lanes bigint[] DEFAULT NULL,
     p_mark_times timestamptz[] DEFAULT NULL, p_lease interval DEFAULT NULL, p_incarnation uuid DEFAULT NULL)
 RETURNS SETOF shiftboss.claimed_task
@@ -259,7 +259,7 @@ RETURNS SETOF shiftboss.claimed_task
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
-SET enable_material = off SET jit = off AS $$
+SET enable_material = off SET enable_sort = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     v_now timestamptz := shiftboss.now();
