@@ -68,9 +68,26 @@ async def test_a_handler_that_ignores_its_cancellation_does_not_hang_the_test(ki
     await deaf.enqueue()
     [report] = await kit.drain()
     assert isinstance(report.outcome, Fail)
-    await deaf.options(timeout=3600).enqueue()
-    with pytest.raises(TimeoutError):
-        await asyncio.wait_for(kit.drain(), 0.5)
+
+
+@pytest.mark.timeout(60)
+async def test_a_handler_that_ignores_its_cancellation_does_not_hang_a_test_with_a_timeout(
+    database_url: str,
+) -> None:
+    own, reached = App("own"), asyncio.Event()
+
+    @own.task()
+    async def endlessly_deaf() -> None:
+        reached.set()
+        await deaf()
+
+    async with Kit.open(own, database_url) as kit:
+        await endlessly_deaf.enqueue()
+        drain = asyncio.create_task(kit.drain())
+        await reached.wait()
+        drain.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await drain
 
 
 async def test_drain_runs_what_is_due_and_what_that_enqueues(kit: Kit) -> None:

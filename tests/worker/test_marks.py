@@ -69,9 +69,8 @@ def test_tasks_that_a_full_claim_finds_are_not_counted_as_its_cost(clock: Clock)
     clock.now += 20.5
     assert far(marks, moment) is None
     learn(marks, moment, 500, 0.51)
-    assert marks.due(1) == pytest.approx(
-        0.2, abs=0.02
-    )  # twenty times the 0.01 s that were not spent on tasks
+    # twenty times the 0.01 s that were not spent on tasks
+    assert marks.due(1) == pytest.approx(0.2, abs=0.02)
     clock.now += 0.25
     assert far(marks, moment) is None
 
