@@ -27,7 +27,7 @@ from shiftboss.extensions.admin.api.common import (
 )
 from shiftboss.extensions.admin.backend import HIDDEN, At, Backend
 from shiftboss.extensions.admin.problems import responses
-from shiftboss.model.errors import NotFound
+from shiftboss.model.errors import NotFound, UsageError
 from shiftboss.model.task import NewTask
 
 router = make_router("tasks")
@@ -251,8 +251,11 @@ async def cancel(id: UUID, admin: At, who: Caller) -> TaskDetail:
 @router.post("/tasks/{id}/run-now", responses=responses(404, 409))
 async def run_now(id: UUID, admin: At, who: Caller) -> TaskDetail:
     """Make a task due that waits for a time. Refuse one that does not (422)."""
-    await _detail(admin, id)
-    await admin.commands.run_tasks_now(who, [id])
+    try:
+        await admin.commands.run_tasks_now(who, [id])
+    except UsageError:
+        await _detail(admin, id)  # raises NotFound for an unknown task
+        raise
     return await _detail(admin, id)
 
 
