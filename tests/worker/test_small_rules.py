@@ -7,6 +7,7 @@ import time
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
+from weakref import ref
 
 from shiftboss.model.task import Fail
 from shiftboss.model.worker import Orders
@@ -65,12 +66,12 @@ async def test_the_time_before_a_suspension_counts_towards_the_timeout() -> None
     attempt = Attempt(task, time.monotonic())
     attempt.timer = first = loop.call_later(100, lambda: None)
     ran_before: Any = SimpleNamespace(ran=40.0)
-    executor._count_time(attempt, handler, ran_before)
+    executor._count_time(ref(attempt), handler, ran_before)
     assert first.cancelled()
     assert attempt.timer is not None
     assert 30 < attempt.timer.when() - loop.time() <= 60
     kept = attempt.timer
     task.timeout = None  # then there is nothing to count towards
-    executor._count_time(attempt, handler, ran_before)
+    executor._count_time(ref(attempt), handler, ran_before)
     assert attempt.timer is kept
     kept.cancel()
