@@ -19,6 +19,7 @@ OURS = ("shiftboss", "ai", "public")
 #: workers: a role that misuses them makes workers poll.
 DEFINERS = {
     "shiftboss.arm()",
+    "shiftboss.disarm(bigint)",
     "shiftboss.enqueue(jsonb,integer)",
     "shiftboss.hear(bigint)",
     "shiftboss.ring()",

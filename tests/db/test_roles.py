@@ -184,7 +184,7 @@ def test_functions_with_the_owners_rights_are_few_and_cannot_be_fooled(database_
     with psycopg.connect(database_url) as conn:
         rows = conn.execute(DEFINERS).fetchall()
     callable_ones = {name for name, fires, _ in rows if not fires}
-    assert callable_ones == {"somebody_sleeps", "ring", "arm", "hear", "enqueue"}
+    assert callable_ones == {"somebody_sleeps", "ring", "arm", "hear", "disarm", "enqueue"}
     assert [
         name for name, _, settings in rows if "search_path=pg_catalog, pg_temp" not in (settings or "")
     ] == []

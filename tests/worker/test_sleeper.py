@@ -196,6 +196,28 @@ async def test_a_worker_of_another_queue_acknowledges_what_it_hears(
         await eventually(acknowledged, timeout=20)
 
 
+@pytest.mark.session  # it listens
+async def test_a_worker_that_stops_leaves_nobody_to_notify(
+    db: Database, start_worker: StartWorker, eventually: Eventually
+) -> None:
+    async with start_worker(handlers(), poll_seconds=NEVER):
+        async with start_worker(handlers(), "w2", poll_seconds=NEVER) as second:
+            sleeper = second._source._sleeper  # type: ignore[attr-defined]
+            newest = "SELECT pg_sequence_last_value('shiftboss.armed')"
+
+            async def last() -> bool:
+                if sleeper._number is not None and await db.value(int, newest) == sleeper._number:
+                    return True
+                await db.execute("SELECT shiftboss.ring()")  # both fall asleep again, in any order
+                return False
+
+            await eventually(last, timeout=20)
+        await eventually(lambda: asleep(db), timeout=20)  # the first one sleeps again
+        await enqueue(db)
+        await eventually(lambda: no_open(db), timeout=20)
+    assert not await asleep(db)
+
+
 async def test_only_notices_in_quick_succession_make_a_sleeper_pause(
     db: Database, eventually: Eventually
 ) -> None:

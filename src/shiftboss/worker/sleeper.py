@@ -98,6 +98,11 @@ class Sleeper:
         if self._sleep_task is not None:
             await asyncio.wait({self._sleep_task}, timeout=1.0)
             self._sleep_task.cancel()
+        number, self._number = self._number, None
+        if number is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(1.0):
+                    await _tolerant(self._db.execute(f"SELECT shiftboss.disarm(%s), {NOT_DURABLE}", [number]))
 
     def answer(self, notice: Notice) -> Statement | None:
         """Return the statement that acknowledges a notification, if this process has its number.

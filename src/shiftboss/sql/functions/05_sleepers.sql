@@ -61,3 +61,15 @@ BEGIN
         PERFORM setval('shiftboss.heard', p_number);
     END IF;
 END $$;
+
+-- Stop sleeping: a worker ends. If it has the last number and nobody recorded that it was heard, all enqueues would
+-- notify from now on. Notifies the others, which sleep again after another look, and not while that would wait for a
+-- standby that does not answer.
+CREATE OR REPLACE FUNCTION shiftboss.disarm(p_number bigint) RETURNS void LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF pg_sequence_last_value('shiftboss.armed') = p_number AND NOT shiftboss.notifying_is_stuck() THEN
+        PERFORM shiftboss.ring();
+        PERFORM shiftboss.hear(p_number);
+    END IF;
+END $$;
