@@ -13,7 +13,7 @@ from shiftboss.db import Database
 from shiftboss.db.listen import MISSED, Notice
 from shiftboss.model.task import NewTask
 from shiftboss.worker.handlers import Handlers
-from shiftboss.worker.sleeper import LONGEST_PAUSE, MOST_PAUSES, Sleeper, TransactionSnapshot
+from shiftboss.worker.sleeper import LONGEST_PAUSE, MOST_PAUSES, SOON, Sleeper, TransactionSnapshot
 from tests.worker.conftest import StartWorker
 
 Eventually = Callable[..., Awaitable[Any]]
@@ -232,7 +232,7 @@ async def test_only_notices_in_quick_succession_make_a_sleeper_pause(
 
     for notice, since, pauses in [
         (MISSED, 0.0, 0),
-        (Notice("shiftboss_tasks", "1"), 2 * LONGEST_PAUSE, 0),
+        (Notice("shiftboss_tasks", "1"), 2 * SOON, 0),
         (Notice("shiftboss_tasks", "1"), -NEVER, 1),
     ]:
         await sleep(since)

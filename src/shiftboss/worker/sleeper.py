@@ -23,6 +23,7 @@ CHANNEL = "shiftboss_tasks"
 STREAM = (0.001, 0.002, 0.004)
 BRIEF = 0.004
 LONGEST_PAUSE = 0.05
+SOON = 0.2
 MOST_PAUSES = 10
 SHORTEST_STEP, LONGEST_STEP = 0.001, 0.25
 # If a crash loses an update of the counter, that costs a few extra notifications. Commit without waiting.
@@ -86,7 +87,7 @@ class Sleeper:
         if self._pausing:
             return  # it looks soon
         if notice != MISSED and self._sleeping and not self._woken.is_set():
-            soon = time.monotonic() - self._asleep_since < LONGEST_PAUSE
+            soon = time.monotonic() - self._asleep_since < SOON
             self._empty_notices = self._empty_notices + 1 if soon else 0
             self._pauses = _pauses(self._empty_notices) if soon else []
         self._woken.set()
@@ -140,20 +141,21 @@ class Sleeper:
             self._look()
 
     async def _sleep(self) -> None:
+        self._asleep_since = time.monotonic()  # a notification can arrive before the reply
         row = await self._db.fetch_one(f"SELECT shiftboss.arm() AS number, {NOT_DURABLE}")
         if row is None or row["number"] is None:
             return
         self._number, self._passed = row["number"], False
-        self._asleep_since = time.monotonic()
+        began = time.monotonic()
         under_way = await self._snapshot()
         self._look()
-        await self._watch(under_way)
-        self._brief = time.monotonic() - self._asleep_since < BRIEF
+        await self._watch(under_way, began)
+        self._brief = time.monotonic() - began < BRIEF
 
-    async def _watch(self, under_way: TransactionSnapshot) -> None:
+    async def _watch(self, under_way: TransactionSnapshot, began: float) -> None:
         """Wait for a notification. Look again after each end of a transaction that was in progress."""
         while under_way.running:
-            step = min(max((time.monotonic() - self._asleep_since) / 20, SHORTEST_STEP), LONGEST_STEP)
+            step = min(max((time.monotonic() - began) / 20, SHORTEST_STEP), LONGEST_STEP)
             with suppress(TimeoutError):
                 async with asyncio.timeout(step):
                     await self._woken.wait()
@@ -170,7 +172,7 @@ class Sleeper:
 
 def _pauses(empty_notices: int) -> list[float]:
     """Return the pauses between looks before the next sleep: longer ones, then more of them."""
-    total = SHORTEST_STEP * 2 ** min(empty_notices, 10)
+    total = SHORTEST_STEP * 4 ** min(empty_notices, 5)
     return [min(total, LONGEST_PAUSE)] * min(math.ceil(total / LONGEST_PAUSE), MOST_PAUSES)
 
 
