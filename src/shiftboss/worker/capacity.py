@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -66,6 +68,15 @@ class Capacity:
         ahead = self.ahead()
         room = self._executor.free(running, self._settings.concurrency) + ahead - waiting
         return min(room, left) if room > ahead // 2 else 0
+
+    def usage(self, running: int) -> dict[str, Any]:
+        """Return what heartbeats say of the load, beside `running` tasks."""
+        usage = self._limits.usage() | {
+            "running": running,
+            "goroutine_count": len(asyncio.all_tasks()) + threading.active_count(),
+            "abandoned": self._executor.abandoned,
+        }
+        return usage | ({"held_back": self.held_back} if self.held_back else {})
 
     def is_done(self, claimed: int, busy: bool) -> bool:
         """Record a claim. Return whether `max_tasks` or `exit_when_empty` says that the worker should end.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import threading
 import time
 from collections.abc import Callable
 from contextvars import copy_context
@@ -30,6 +29,7 @@ from shiftboss.worker.inbox import Inbox
 from shiftboss.worker.limits import ProcessLimits
 from shiftboss.worker.logs import LogWriter
 from shiftboss.worker.mark import Mark
+from shiftboss.worker.next_turn import NextTurn
 from shiftboss.worker.outbox import Outbox
 from shiftboss.worker.progress import ProgressSender
 from shiftboss.worker.source import Source
@@ -118,8 +118,7 @@ class Worker(Service):
         if engine is not None:
             engine.on_room = self._space.set
         self._idle = asyncio.Event()
-        self._going_on = False
-        self._context = copy_context()
+        self._next_turn = NextTurn(self._go_on)
         self._paused = False
         self._draining = False
         self._broken: str | None = None
@@ -155,7 +154,7 @@ class Worker(Service):
         # Before joining: when a worker of the same name joins, the tasks of former processes are given back.
         await self._outbox.redeliver(self.stopping)
         await self._executor.open()
-        self._context = copy_context()  # with the variables that the hooks have set
+        self._next_turn.context = copy_context()  # with the variables that the hooks have set
         await when_up(lambda: self._source.join(self._member), self._mark.away, self.stopping)
         for part in self._parts:
             await part.start()
@@ -252,17 +251,7 @@ class Worker(Service):
             return self._inbox.has_suspect
         return len(self._running) == 1 and next(iter(self._running.values())).task.crashes > 0
 
-    def _go_on_soon(self) -> None:
-        """Continue in the next turn of the event loop, once for all attempts that end in this turn.
-
-        Tasks then start with the worker's own context variables, not with those of an attempt.
-        """
-        if not self._going_on:
-            self._going_on = True
-            asyncio.get_running_loop().call_soon(self._go_on, context=self._context)
-
     def _go_on(self) -> None:
-        self._going_on = False
         self._start_tasks()
         if not self._space.is_set() and len(self._inbox) <= self._capacity.ahead() // 2:
             self._space.set()
@@ -278,7 +267,7 @@ class Worker(Service):
             task, since = self._inbox.popleft()
             attempt = self._running[task.lease] = Attempt(task, since)
             attempt.handle = asyncio.Task(self._attempt(attempt), loop=loop)
-        self._go_on_soon()
+        self._next_turn.ask()
 
     def _may_start(self) -> bool:
         if not self._inbox:
@@ -318,20 +307,14 @@ class Worker(Service):
         if self._executor.abandoned >= self._settings.max_abandoned and not self._draining:
             log.error("too many abandoned handlers, draining", abandoned=self._executor.abandoned)
             self.drain()
-        self._go_on_soon()
+        self._next_turn.ask()
 
     def _leases(self) -> list[int]:
         waiting = [task.lease for task, _ in self._inbox]
         return [*self._running, *waiting, *self._outbox.leases()]
 
     def _usage(self) -> dict[str, Any]:
-        usage = self.limits.usage() | {
-            "running": len(self._running),
-            "goroutine_count": len(asyncio.all_tasks()) + threading.active_count(),
-            "abandoned": self._executor.abandoned,
-        }
-        held_back = self._capacity.held_back
-        return usage | ({"held_back": held_back} if held_back else {})
+        return self._capacity.usage(len(self._running))
 
     def _follow(self, orders: Orders) -> None:
         if not orders.known:
